@@ -4,3 +4,4 @@
 //! clients other than its own probes. Life of a watch event: `source` → `operator` → `index` → `group` → `probe` → `publish`.
 
 pub mod snapshot;
+pub mod tasks;
