@@ -1,1 +1,3 @@
 //! loadtest
+
+pub mod operator;

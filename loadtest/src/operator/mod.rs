@@ -1,0 +1,3 @@
+//! A simulated operator with kubelet.
+
+pub mod loopback;
