@@ -1,1 +1,3 @@
 //! gateway
+
+pub mod sse;
