@@ -3,5 +3,6 @@
 //! Owns: everything between the API server (or its stand-ins) and one `Arc<Snapshot>`. Must not: route, count requests, or know HTTP
 //! clients other than its own probes. Life of a watch event: `source` → `operator` → `index` → `group` → `probe` → `publish`.
 
+pub mod dial;
 pub mod snapshot;
 pub mod tasks;
