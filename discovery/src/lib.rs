@@ -4,5 +4,7 @@
 //! clients other than its own probes. Life of a watch event: `source` → `operator` → `index` → `group` → `probe` → `publish`.
 
 pub mod dial;
+pub mod probe;
 pub mod snapshot;
+pub mod source;
 pub mod tasks;

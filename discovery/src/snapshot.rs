@@ -263,6 +263,8 @@ reasons! {
     ModelsFailed = "models_failed";
     /// `/v1/models` answered 401: the engine wants a key that is not configured or wrong.
     EngineKeyRefused = "engine_key_refused";
+    /// The configured key file is missing, empty or not a key.
+    EngineKeyUnreadable = "engine_key_unreadable";
     /// The one-token generation failed.
     GenerationFailed = "generation_failed";
     /// TLS to the engine failed.

@@ -1,0 +1,3 @@
+//! Where leaders come from.
+
+pub mod static_list;
