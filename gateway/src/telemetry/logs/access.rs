@@ -1,0 +1,297 @@
+//! The access line: one line a request, written when it has ended.
+//!
+//! Owns: the fields, their order, and which lines are written (sampling). Must not: hold a prompt, a completion, a key, a header or a
+//! query string. Errors and moved requests are always written; a share of the rest. Next step: `LineWriter`.
+
+use std::time::Duration;
+
+use config::{LogFormat, LogSettings};
+use rand::Rng;
+
+use super::line::{Line, Value};
+use super::writer::LineWriter;
+use crate::telemetry::labels::{Ending, Label, Outcome, Route};
+
+/// Longest text of one field, bytes; longer ones are cut at a character.
+const TEXT_BYTES: usize = 256;
+
+/// What is known of a request at its end. Empty texts and `None` are left out of the line.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AccessRecord<'a> {
+    /// `x-request-id`.
+    pub request_id: &'a str,
+    /// 32 hexadecimal digits.
+    pub trace_id: &'a str,
+    /// Peer address of the connection, or what a trusted header says.
+    pub client: &'a str,
+    /// HTTP method.
+    pub method: &'a str,
+    /// Path without its query.
+    pub path: &'a str,
+    /// `HTTP/1.1`, `HTTP/2.0`.
+    pub protocol: &'a str,
+    /// Which routed path.
+    pub route: Option<Route>,
+    /// Model name of the pool; empty when the model is none.
+    pub pool: &'a str,
+    /// Model name that the client sent.
+    pub model: &'a str,
+    /// Key of the last group that was tried.
+    pub group: &'a str,
+    /// HTTP status that the client got; `None` when it left before.
+    pub status: Option<u16>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// Code of a refusal, or why a stream ended in an error event.
+    pub reason: &'a str,
+    /// How the stream ended.
+    pub ending: Option<Ending>,
+    /// The client asked for a stream.
+    pub stream: Option<bool>,
+    /// Tries at leaders.
+    pub attempts: u32,
+    /// Times that the answer moved to another leader.
+    pub resumes: u32,
+    /// Time in the queue.
+    pub queue: Option<Duration>,
+    /// To the first byte of the answer.
+    pub first_byte: Option<Duration>,
+    /// To the first `data:` event.
+    pub first_token: Option<Duration>,
+    /// Whole time.
+    pub duration: Option<Duration>,
+    /// `usage.prompt_tokens`.
+    pub prompt_tokens: Option<u64>,
+    /// `usage.completion_tokens`.
+    pub completion_tokens: Option<u64>,
+    /// Cached prompt tokens.
+    pub cached_tokens: Option<u64>,
+    /// Bytes of the request's body.
+    pub request_bytes: Option<u64>,
+    /// Bytes of the answer's body.
+    pub response_bytes: Option<u64>,
+}
+
+/// Every field by its name in the line, in the default order.
+pub const ACCESS_FIELDS: &[&str] = &[
+    "request_id",
+    "trace_id",
+    "client",
+    "method",
+    "path",
+    "protocol",
+    "route",
+    "pool",
+    "model",
+    "group",
+    "status",
+    "outcome",
+    "reason",
+    "ending",
+    "stream",
+    "attempts",
+    "resumes",
+    "queue_ms",
+    "first_byte_ms",
+    "first_token_ms",
+    "duration_ms",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "request_bytes",
+    "response_bytes",
+];
+
+impl AccessRecord<'_> {
+    fn field(&self, name: &str) -> Option<Value<'_>> {
+        match name {
+            "request_id" => text(self.request_id),
+            "trace_id" => text(self.trace_id),
+            "client" => text(self.client),
+            "method" => text(self.method),
+            "path" => text(self.path),
+            "protocol" => text(self.protocol),
+            "route" => word(self.route),
+            "pool" => text(self.pool),
+            "model" => text(self.model),
+            "group" => text(self.group),
+            "outcome" => word(self.outcome),
+            "reason" => text(self.reason),
+            "ending" => word(self.ending),
+            "stream" => self.stream.map(Value::Flag),
+            _ => self.figure(name),
+        }
+    }
+
+    fn figure(&self, name: &str) -> Option<Value<'_>> {
+        match name {
+            "status" => self.status.map(|s| Value::Number(u64::from(s))),
+            "attempts" => Some(Value::Number(u64::from(self.attempts))),
+            "resumes" => (self.resumes > 0).then_some(Value::Number(u64::from(self.resumes))),
+            "queue_ms" => millis(self.queue),
+            "first_byte_ms" => millis(self.first_byte),
+            "first_token_ms" => millis(self.first_token),
+            "duration_ms" => millis(self.duration),
+            "prompt_tokens" => self.prompt_tokens.map(Value::Number),
+            "completion_tokens" => self.completion_tokens.map(Value::Number),
+            "cached_tokens" => self.cached_tokens.map(Value::Number),
+            "request_bytes" => self.request_bytes.map(Value::Number),
+            "response_bytes" => self.response_bytes.map(Value::Number),
+            _ => None,
+        }
+    }
+
+    /// Written whatever the sample says: something went wrong or moved.
+    fn notable(&self) -> bool {
+        self.resumes > 0 || !matches!(self.outcome, Some(Outcome::Ok | Outcome::Cancelled))
+    }
+}
+
+/// Writes access lines as the settings say.
+#[derive(Debug)]
+pub struct AccessLog {
+    on: bool,
+    sample: f64,
+    fields: Vec<&'static str>,
+    format: LogFormat,
+    writer: LineWriter,
+}
+
+impl AccessLog {
+    pub(super) fn new(settings: &LogSettings, format: LogFormat, writer: LineWriter) -> Self {
+        let chosen = |name: &String| ACCESS_FIELDS.iter().copied().find(|f| f == name);
+        let fields = match settings.access_fields.as_slice() {
+            [] => ACCESS_FIELDS.to_vec(),
+            names => names.iter().filter_map(chosen).collect(),
+        };
+        Self { on: settings.access, sample: settings.access_sample, fields, format, writer }
+    }
+
+    /// One request has ended.
+    pub fn write(&self, record: &AccessRecord<'_>) {
+        let kept = || record.notable() || self.sample >= 1.0 || rand::rng().random::<f64>() < self.sample;
+        if !self.on || !kept() {
+            return;
+        }
+        let mut line = Line::begin(self.format, "access");
+        for name in &self.fields {
+            if let Some(value) = record.field(name) {
+                line.pair(name, value);
+            }
+        }
+        self.writer.line(line.end());
+    }
+}
+
+fn text(text: &str) -> Option<Value<'_>> {
+    let end = (0..=text.len().min(TEXT_BYTES)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    (end > 0).then(|| Value::Text(&text[..end]))
+}
+
+fn word<L: Label>(value: Option<L>) -> Option<Value<'static>> {
+    value.map(|v| Value::Text(v.as_str()))
+}
+
+fn millis(duration: Option<Duration>) -> Option<Value<'static>> {
+    duration.map(|d| Value::Millis(d.as_secs_f64() * 1000.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use prometheus::IntCounter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(settings: &LogSettings, format: LogFormat, records: &[AccessRecord<'_>]) -> String {
+        let kept = Kept::default();
+        let writer = LineWriter::start(kept.clone(), IntCounter::new("d", "d").unwrap()).unwrap();
+        let log = AccessLog::new(settings, format, writer.clone());
+        for record in records {
+            log.write(record);
+        }
+        assert!(writer.flush(Duration::from_secs(10)));
+        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn settings(sample: f64, fields: &[&str]) -> LogSettings {
+        LogSettings {
+            format: LogFormat::Json,
+            level: "info".to_owned(),
+            access: true,
+            access_sample: sample,
+            access_fields: fields.iter().map(|f| (*f).to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn every_field_is_printed_by_its_name() {
+        let record = AccessRecord {
+            request_id: "r",
+            trace_id: "t",
+            client: "127.0.0.1",
+            method: "POST",
+            path: "/v1/completions",
+            protocol: "HTTP/1.1",
+            route: Some(Route::Completions),
+            pool: "m",
+            model: "m",
+            group: "ns/d/r/0",
+            status: Some(200),
+            outcome: Some(Outcome::Ok),
+            reason: "x",
+            ending: Some(Ending::Complete),
+            stream: Some(true),
+            attempts: 2,
+            resumes: 1,
+            queue: Some(Duration::from_micros(1500)),
+            first_byte: Some(Duration::ZERO),
+            first_token: Some(Duration::ZERO),
+            duration: Some(Duration::from_secs(2)),
+            prompt_tokens: Some(3),
+            completion_tokens: Some(4),
+            cached_tokens: Some(0),
+            request_bytes: Some(10),
+            response_bytes: Some(20),
+        };
+        let line = written(&settings(1.0, &[]), LogFormat::Json, &[record]);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        for field in ACCESS_FIELDS {
+            assert!(value.get(field).is_some(), "{field} is missing in {line}");
+        }
+        assert_eq!(value["queue_ms"], 1.5);
+    }
+
+    #[test]
+    fn a_client_cannot_forge_a_line() {
+        let record = AccessRecord { path: "/x\n{\"a\":1} b=\"c", outcome: Some(Outcome::Refused), ..AccessRecord::default() };
+        for format in [LogFormat::Json, LogFormat::Text] {
+            let line = written(&settings(1.0, &["path"]), format, &[record]);
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn sampling_keeps_what_went_wrong() {
+        let fine = AccessRecord { request_id: "fine", outcome: Some(Outcome::Ok), ..AccessRecord::default() };
+        let moved = AccessRecord { request_id: "moved", resumes: 1, ..fine };
+        let wrong = AccessRecord { request_id: "wrong", outcome: Some(Outcome::StreamError), ..AccessRecord::default() };
+        let text = written(&settings(0.0, &["request_id"]), LogFormat::Text, &[fine, moved, wrong]);
+        assert!(!text.contains("fine") && text.contains("moved") && text.contains("wrong"), "{text}");
+    }
+}
