@@ -1,1 +1,3 @@
-//! integration tests
+//! Integration tests of Leadgate on real parts: the real binary, a real API server, simulated engines.
+
+mod apiserver;
