@@ -1,6 +1,6 @@
 //! The typed configuration: what the rest of Leadgate reads. Plain values, no behaviour beyond look-ups.
 //!
-//! Every duration, size and count has its unit in its documentation; every default and its reason stands in `defaults`.
+//! Every duration, size and count has its unit in its documentation; every default and its reason stands in `settings`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Config {
     pub workers: usize,
     /// Where leaders come from. Not changed live.
     pub source: Source,
-    /// What makes a replica group whole.
+    /// What makes a replica group whole. Not changed live.
     pub membership: Membership,
     /// Which deployment owns which served name.
     pub names: NameRules,
@@ -74,7 +74,7 @@ pub struct KubernetesSource {
 pub struct StaticLeaders {
     /// Served name; `*` takes every name.
     pub model: String,
-    /// `http://HOST:PORT` or `https://HOST:PORT`, at least one, no path.
+    /// `http://HOST:PORT` or `https://HOST:PORT`, at least one, no path; the port is always written out.
     pub urls: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ pub struct Cors {
 /// Bounds of the whole process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Client connections open at once; further ones wait in the kernel's backlog.
+    /// Client connections open at once; further ones wait in the kernel's backlog. Not changed live.
     pub connections: usize,
     /// Concurrent streams of one HTTP/2 connection.
     pub h2_streams: u32,
@@ -253,7 +253,7 @@ pub struct EngineKey {
 }
 
 /// How an https engine's certificate is checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVerify {
     /// Not at all (as the kubelet does it: the name never matches a Pod IP).
     None,
@@ -347,7 +347,7 @@ pub struct ResumeSettings {
     pub text_bytes: usize,
     /// Bytes of request body kept per stream.
     pub request_bytes: usize,
-    /// Bytes kept in the whole process.
+    /// Bytes kept in the whole process; the same for every pool.
     pub total_bytes: usize,
     /// Ask engines for token ids and use them where they are exact.
     pub token_ids: bool,
