@@ -7,4 +7,5 @@ pub mod labels;
 pub mod logs;
 pub mod metrics;
 pub mod recent;
+pub mod traces;
 pub mod view;

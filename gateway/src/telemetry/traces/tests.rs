@@ -1,0 +1,344 @@
+//! Spans over the wire to receivers that decode what OTLP says, on real sockets.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::telemetry::labels::{AttemptOutcome, Outcome};
+use crate::telemetry::metrics::Format;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// What a collector has received.
+#[derive(Clone)]
+struct Received(Arc<Mutex<Vec<Span>>>, watch::Sender<usize>);
+
+impl Received {
+    fn take(&self, message: &[u8]) {
+        let request = ExportTraceServiceRequest::decode(message).unwrap();
+        let mut held = self.0.lock().unwrap();
+        for resource in request.resource_spans {
+            let attributes = resource.resource.unwrap().attributes;
+            assert!(attributes.iter().any(|a| a.key == "service.name"), "{attributes:?}");
+            held.extend(resource.scope_spans.into_iter().flat_map(|s| s.spans));
+        }
+        self.1.send_replace(held.len());
+    }
+
+    async fn wait(&self, count: usize) -> Vec<Span> {
+        let mut seen = self.1.subscribe();
+        tokio::time::timeout(Duration::from_secs(30), seen.wait_for(|n| *n >= count)).await.expect("spans in time").unwrap();
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A collector on a port of its own; `grpc`: unary calls with their framing, else HTTP/1.1.
+async fn collector(grpc: bool, tasks: &mut JoinSet<()>) -> (String, Received) {
+    let received = Received(Arc::default(), watch::channel(0).0);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let kept = received.clone();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((socket, _)) = listener.accept().await {
+            let kept = kept.clone();
+            connections.spawn(async move {
+                let service = service_fn(move |request| answer(request, grpc, kept.clone()));
+                let socket = TokioIo::new(socket);
+                if grpc {
+                    drop(http2::Builder::new(TokioExecutor::new()).serve_connection(socket, service).await);
+                } else {
+                    drop(http1::Builder::new().serve_connection(socket, service).await);
+                }
+            });
+        }
+    });
+    (url, received)
+}
+
+type Answer = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
+
+async fn answer(request: Request<Incoming>, grpc: bool, received: Received) -> Result<Response<Answer>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let mut body = request.into_body().collect().await.unwrap().to_bytes();
+    if !grpc {
+        assert_eq!(path, "/v1/traces");
+        received.take(&body);
+        return Ok(Response::new(Full::default().boxed_unsync()));
+    }
+    assert_eq!(path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+    assert_eq!(body.get_u8(), 0, "not compressed");
+    assert_eq!(usize::try_from(body.get_u32()).unwrap(), body.len());
+    received.take(&body);
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let frames = [Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 0]))), Ok(Frame::trailers(trailers))];
+    let mut response = Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync());
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    Ok(response)
+}
+
+fn settings(variables: &[(&str, &str)]) -> TraceSettings {
+    let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    TraceSettings::read(&find).unwrap().unwrap()
+}
+
+fn begin<'a>(headers: &'a HeaderMap) -> RequestBegin<'a> {
+    let (path, route) = ("/v1/chat/completions", Route::ChatCompletions);
+    RequestBegin { headers, method: "POST", path, route, protocol: "1.1", started: SystemTime::now() }
+}
+
+fn attempt(resend: u32, replaces: Option<AttemptRef>) -> AttemptBegin<'static> {
+    AttemptBegin {
+        model: "qwen",
+        host: "127.0.0.2",
+        port: 8000,
+        group: "ns/d/w/1",
+        slot: Some(1),
+        leader_uid: "uid-1",
+        resend,
+        request: GenAiRequest { stream: Some(true), ..GenAiRequest::default() },
+        replaces,
+    }
+}
+
+fn headers(parent: &'static str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("traceparent", HeaderValue::from_static(parent));
+    headers.insert("tracestate", HeaderValue::from_static("a=b"));
+    headers.insert("baggage", HeaderValue::from_static("k=v"));
+    headers
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn attribute<'a>(span: &'a Span, key: &str) -> Option<&'a Value> {
+    span.attributes.iter().find(|a| a.key == key)?.value.as_ref()?.value.as_ref()
+}
+
+fn text(span: &Span, key: &str) -> String {
+    match attribute(span, key) {
+        Some(Value::StringValue(text)) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A request that waits, breaks at one leader and goes on at another.
+fn moved_request(traces: &Traces) -> Vec<HeaderMap> {
+    let incoming = headers(PARENT);
+    let span = traces.request(begin(&incoming));
+    let now = SystemTime::now();
+    span.queue_wait(now, now + Duration::from_millis(3), true);
+    let mut first = span.attempt(&attempt(0, None));
+    let mut sent = vec![incoming.clone(), incoming.clone()];
+    first.inject(&mut sent[0]);
+    first.event(AttemptEvent::FirstByte, "");
+    first.event(AttemptEvent::FirstToken, "");
+    first.event(AttemptEvent::Broken, "connection_lost");
+    let replaced = first.reference();
+    first.end(AttemptOutcome::Broken, "connection_lost");
+    let mut second = span.attempt(&attempt(1, replaced));
+    second.inject(&mut sent[1]);
+    second.event(AttemptEvent::Resumed, "");
+    second.status(200);
+    let usage = Usage { prompt: Some(10), completion: Some(20), ..Usage::default() };
+    second.usage(usage);
+    second.end(AttemptOutcome::Complete, "");
+    let outcome = Some(Outcome::Ok);
+    span.finish(&RequestEnd { status: Some(200), outcome, resumes: 1, attempts: 2, usage, pool: "qwen", ..RequestEnd::default() });
+    sent
+}
+
+fn check_moved(spans: &[Span], sent: &[HeaderMap]) {
+    assert!(spans.iter().all(|s| hex(&s.trace_id) == "0af7651916cd43dd8448eb211c80319c"));
+    let server = spans.iter().find(|s| s.kind == 2).expect("SERVER");
+    assert_eq!((server.name.as_str(), hex(&server.parent_span_id).as_str()), ("POST /v1/chat/completions", "b7ad6b7169203331"));
+    assert_eq!(text(server, "leadgate.pool"), "qwen");
+    assert_eq!(attribute(server, "gen_ai.usage.output_tokens"), Some(&Value::IntValue(20)));
+    let clients: Vec<_> = spans.iter().filter(|s| s.kind == 3).collect();
+    let [first, second] = clients.as_slice() else { panic!("two CLIENT spans: {clients:?}") };
+    for (client, headers) in [first, second].into_iter().zip(sent) {
+        assert_eq!(client.name, "chat qwen");
+        assert_eq!(client.parent_span_id, server.span_id);
+        let expect = format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", hex(&client.span_id));
+        assert_eq!(headers["traceparent"], expect);
+        assert_eq!((&headers["tracestate"], &headers["baggage"]), (&"a=b".parse().unwrap(), &"k=v".parse().unwrap()));
+    }
+    let events: Vec<_> = first.events.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(events, ["first_byte", "first_token", "broken"]);
+    assert!(attribute(first, "gen_ai.response.time_to_first_chunk").is_some());
+    assert_eq!((text(first, "leadgate.verdict").as_str(), text(first, "error.type").as_str()), ("broken", "connection_lost"));
+    assert_eq!(second.links[0].span_id, first.span_id);
+    assert_eq!(attribute(second, "http.request.resend_count"), Some(&Value::IntValue(1)));
+    let queue = spans.iter().find(|s| s.name == "queue").expect("queue span");
+    assert_eq!(queue.parent_span_id, server.span_id);
+}
+
+async fn arrives(grpc: bool) {
+    let mut tasks = JoinSet::new();
+    let (url, received) = collector(grpc, &mut tasks).await;
+    let protocol = if grpc { "grpc" } else { "http/protobuf" };
+    let settings =
+        settings(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_SCHEDULE_DELAY", "1")]);
+    let metrics = Metrics::new().unwrap();
+    let (traces, export) = Traces::with(&settings, exporter::otlp(&settings).unwrap(), &metrics);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let mut running = JoinSet::new();
+    running.spawn(export.run(async move { drop(stopped.await) }, Duration::from_secs(30)));
+    let sent = moved_request(&traces);
+    check_moved(&received.wait(4).await, &sent);
+    moved_request(&traces);
+    drop(stop);
+    running.join_next().await.unwrap().unwrap();
+    assert_eq!(received.wait(8).await.len(), 8, "the flush at the end sends what is left");
+    let text = metrics.scrape(Format::Prometheus, false);
+    assert!(text.contains("leadgate_trace_spans_exported_total 8") && text.contains("leadgate_trace_spans_lost_total 0"));
+}
+
+#[tokio::test]
+async fn spans_arrive_by_http() {
+    arrives(false).await;
+}
+
+#[tokio::test]
+async fn spans_arrive_by_grpc() {
+    arrives(true).await;
+}
+
+/// Keeps what it is given; fails or hangs on demand.
+#[derive(Debug, Clone)]
+struct Kept {
+    spans: Arc<Mutex<Vec<opentelemetry_sdk::trace::SpanData>>>,
+    mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mode {
+    Works,
+    Fails,
+    Hangs,
+}
+
+impl opentelemetry_sdk::trace::SpanExporter for Kept {
+    async fn export(&self, batch: Vec<opentelemetry_sdk::trace::SpanData>) -> opentelemetry_sdk::error::OTelSdkResult {
+        match self.mode {
+            Mode::Works => self.spans.lock().unwrap().extend(batch),
+            Mode::Fails => return Err(opentelemetry_sdk::error::OTelSdkError::InternalFailure("no".into())),
+            Mode::Hangs => std::future::pending().await,
+        }
+        Ok(())
+    }
+}
+
+/// Runs `requests` with a recording exporter and ends at once; gives the names that were exported and the number lost.
+async fn recorded(mode: Mode, variables: &[(&str, &str)], requests: impl FnOnce(&Traces)) -> (Vec<String>, u64) {
+    let all: Vec<_> = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")].into_iter().chain(variables.iter().copied()).collect();
+    let kept = Kept { spans: Arc::default(), mode };
+    let metrics = Metrics::new().unwrap();
+    let (traces, export) = Traces::with(&settings(&all), kept.clone(), &metrics);
+    requests(&traces);
+    export.run(std::future::ready(()), Duration::from_millis(20)).await;
+    let names = kept.spans.lock().unwrap().iter().map(|s| s.name.to_string()).collect();
+    (names, metrics.spans_lost.get())
+}
+
+fn plain_request(traces: &Traces, outcome: Outcome, status: u16) {
+    let headers = HeaderMap::new();
+    let span = traces.request(begin(&headers));
+    span.finish(&RequestEnd { status: Some(status), outcome: Some(outcome), ..RequestEnd::default() });
+}
+
+#[tokio::test]
+async fn what_went_wrong_is_kept_though_not_sampled() {
+    let off = [("OTEL_TRACES_SAMPLER", "always_off")];
+    let (names, _) = recorded(Mode::Works, &off, |t| plain_request(t, Outcome::Ok, 200)).await;
+    assert!(names.is_empty());
+    let (names, _) = recorded(Mode::Works, &off, |t| plain_request(t, Outcome::StreamError, 200)).await;
+    assert_eq!(names.len(), 1);
+    let (names, _) = recorded(Mode::Works, &off, |t| drop(moved_request(t))).await;
+    assert_eq!(names.len(), 4);
+    let only_sampled = [off[0], ("LEADGATE_TRACES_KEEP_NOTABLE", "false")];
+    let (names, _) = recorded(Mode::Works, &only_sampled, |t| drop(moved_request(t))).await;
+    assert!(names.is_empty());
+}
+
+#[tokio::test]
+async fn an_unsampled_trace_goes_on_unsampled() {
+    let off = [("OTEL_TRACES_SAMPLER", "parentbased_always_on"), ("LEADGATE_TRACES_KEEP_NOTABLE", "false")];
+    let check = |traces: &Traces| {
+        let mut incoming = headers("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+        traces.request(begin(&incoming)).attempt(&attempt(0, None)).inject(&mut incoming);
+        let parent = context::extract(&incoming).unwrap();
+        assert!(!parent.sampled && parent.trace_id.to_string() == "0af7651916cd43dd8448eb211c80319c");
+        assert_ne!(parent.span_id.to_string(), "b7ad6b7169203331");
+    };
+    assert_eq!(recorded(Mode::Works, &off, check).await, (vec![], 0));
+}
+
+#[tokio::test]
+async fn a_dropped_request_ends_as_cancelled() {
+    let drops = |traces: &Traces| {
+        let span = traces.request(begin(&HeaderMap::new()));
+        let attempt = span.attempt(&attempt(0, None));
+        drop(span);
+        drop(attempt);
+    };
+    let (names, _) = recorded(Mode::Works, &[], drops).await;
+    assert_eq!(names, ["chat qwen", "POST /v1/chat/completions"]);
+}
+
+#[tokio::test]
+async fn a_dead_collector_costs_spans_and_nothing_else() {
+    for mode in [Mode::Fails, Mode::Hangs] {
+        let (names, lost) = recorded(mode, &[], |t| drop(moved_request(t))).await;
+        assert_eq!((names, lost), (vec![], 4), "{mode:?}");
+    }
+    let small = [("OTEL_BSP_MAX_QUEUE_SIZE", "6")];
+    let many = |traces: &Traces| {
+        for _ in 0..100 {
+            moved_request(traces);
+        }
+    };
+    let (names, lost) = recorded(Mode::Works, &small, many).await;
+    assert_eq!((names.len(), lost), (4, 396), "whole requests or nothing");
+}
+
+#[test]
+fn off_leaves_headers_alone() {
+    let traces = Traces::off();
+    let mut incoming = headers(PARENT);
+    let span = traces.request(begin(&incoming));
+    assert_eq!(span.trace_id(), None);
+    span.attempt(&attempt(0, None)).inject(&mut incoming);
+    assert_eq!(incoming, headers(PARENT));
+    assert_eq!(trace_id_of(&incoming).as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
+}
+
+#[tokio::test]
+async fn a_restarted_trace_drops_the_old_state() {
+    let check = |traces: &Traces| {
+        let mut incoming = headers("junk");
+        traces.request(begin(&incoming)).attempt(&attempt(0, None)).inject(&mut incoming);
+        assert!(!incoming.contains_key("tracestate"));
+        assert!(context::extract(&incoming).is_some());
+    };
+    recorded(Mode::Works, &[], check).await;
+}
