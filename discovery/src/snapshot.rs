@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub generation: Generation,
     /// `kubernetes`, `manifests` or `leaders`.
     pub source: &'static str,
+    /// When it was published; `None` before the first list is done.
+    pub published: Option<SystemTime>,
     /// By served model name. The name `*` (fixed leaders only) takes every name that has no entry.
     pub pools: BTreeMap<Arc<str>, Arc<Pool>>,
     /// `namespace/deployment` → the served name that it is reached by.
@@ -54,7 +56,7 @@ pub enum Outlook {
 }
 
 /// Interchangeable replica groups that serve one model name.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// The served name; empty in `Snapshot::unnamed`.
     pub model: Arc<str>,
@@ -169,8 +171,8 @@ pub struct DrainBudget {
     pub followers_until: Option<SystemTime>,
 }
 
-/// One leader and its followers, in one incarnation.
-#[derive(Debug, Clone)]
+/// One leader and its followers, in one incarnation. An incarnation that is in no pool any more is gone: treat it as broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaGroup {
     /// The place.
     pub key: GroupKey,
