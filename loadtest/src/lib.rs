@@ -1,3 +1,4 @@
 //! loadtest
 
 pub mod operator;
+pub mod standin;
