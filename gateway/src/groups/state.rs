@@ -1,0 +1,187 @@
+//! What the gateway keeps of one incarnation of a replica group: requests running, health, idle connections, signs of its end.
+//!
+//! Lives from the first snapshot that shows the incarnation until the last request of it ends (invariant 3: never by name or IP).
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use discovery::snapshot::{GroupId, GroupKey, Reason, ReplicaGroup};
+use http::HeaderValue;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::groups::health::Health;
+use crate::upstream::pool::IdlePool;
+
+/// What is known of a group's end, as bits of one byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Signs(u8);
+
+impl Signs {
+    const LEAVING: u8 = 1;
+    const BROKEN: u8 = 2;
+    const DYING: u8 = 4;
+
+    /// From a snapshot's view of the group.
+    pub fn of(group: &ReplicaGroup) -> Self {
+        let mut bits = 0;
+        if group.drain.is_some() {
+            bits |= Self::LEAVING;
+        }
+        if group.broken {
+            bits |= Self::BROKEN;
+        }
+        let ends = [Reason::MemberDeleting, Reason::MemberMissing, Reason::ReplacementCleanup, Reason::DeploymentDeleting, Reason::ContainerRestarted];
+        if group.reasons.iter().any(|reason| ends.contains(reason)) {
+            bits |= Self::DYING;
+        }
+        Self(bits)
+    }
+
+    /// The incarnation is no longer in the snapshot.
+    pub fn gone() -> Self {
+        Self(Self::LEAVING | Self::BROKEN | Self::DYING)
+    }
+
+    /// Silence of a running stream means that it is lost (leaving, or a member is gone, restarted or NotReady).
+    pub fn silence_is_loss(self) -> bool {
+        self.0 & (Self::LEAVING | Self::BROKEN) != 0
+    }
+
+    /// The group's end was announced: a move away from it is a planned one.
+    pub fn leaving(self) -> bool {
+        self.0 & Self::LEAVING != 0
+    }
+
+    /// Members are being deleted, gone or restarted: the first try can do nothing any more.
+    pub fn dying(self) -> bool {
+        self.0 & Self::DYING != 0
+    }
+}
+
+/// One incarnation at run time.
+#[derive(Debug)]
+pub struct GroupState {
+    /// The incarnation.
+    pub id: GroupId,
+    /// The place.
+    pub key: GroupKey,
+    /// The key as `x-leadgate-group`.
+    pub header: HeaderValue,
+    /// What we saw of it.
+    pub health: Health,
+    /// Idle connections to the leader.
+    pub idle: IdlePool,
+    in_flight: AtomicU32,
+    signs: AtomicU8,
+    proof: AtomicU64,
+    /// Milliseconds of the process clock from which silence counts as loss; 0: it does not.
+    silence_counts_from: AtomicU64,
+    changed: Arc<Notify>,
+}
+
+impl GroupState {
+    /// Fresh counters for a new incarnation. `workers`: how many threads keep idle connections.
+    pub fn new(group: &ReplicaGroup, workers: usize) -> Self {
+        Self {
+            id: group.id.clone(),
+            key: group.key.clone(),
+            header: HeaderValue::from_str(&group.key.0).unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
+            health: Health::default(),
+            idle: IdlePool::new(workers),
+            in_flight: AtomicU32::new(0),
+            signs: AtomicU8::new(Signs::of(group).0),
+            proof: AtomicU64::new(group.proof),
+            silence_counts_from: AtomicU64::new(silence_counts_from(group)),
+            changed: Arc::new(Notify::new()),
+        }
+    }
+
+    /// When an answer that has not begun counts as lost: `stall` after the moment from which the group can no longer be working on it
+    /// (a managed group that drains still works; one that lost a member or got SIGTERM does not). `None`: while the group is whole.
+    pub fn lost_after(&self, stall: Duration) -> Option<Instant> {
+        let from = self.silence_counts_from.load(Ordering::Relaxed);
+        (from != 0).then(|| clock_start() + Duration::from_millis(from) + stall)
+    }
+
+    /// Requests running now.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Newest proof that discovery published.
+    pub fn proof(&self) -> u64 {
+        self.proof.load(Ordering::Relaxed)
+    }
+
+    /// Whether our own observations allow new requests.
+    pub fn trusted(&self) -> bool {
+        self.health.trusted(self.proof())
+    }
+
+    /// Signs of its end.
+    pub fn signs(&self) -> Signs {
+        Signs(self.signs.load(Ordering::Relaxed))
+    }
+
+    /// Wakes whoever watches a running request when the signs change.
+    pub fn changed(&self) -> &Arc<Notify> {
+        &self.changed
+    }
+
+    /// Takes over what a new snapshot says.
+    pub fn update(&self, group: &ReplicaGroup) {
+        self.proof.store(group.proof, Ordering::Relaxed);
+        self.set_signs(Signs::of(group), silence_counts_from(group));
+    }
+
+    /// The incarnation left the snapshot: idle connections are closed, running requests are told.
+    pub fn retire(&self) {
+        self.set_signs(Signs::gone(), now_ms());
+        self.idle.clear();
+    }
+
+    fn set_signs(&self, signs: Signs, counts_from: u64) {
+        let before = self.silence_counts_from.load(Ordering::Relaxed);
+        // The earliest moment stands, unless the group is whole again.
+        let from = if before == 0 || counts_from == 0 { counts_from } else { before.min(counts_from) };
+        self.silence_counts_from.store(from, Ordering::Relaxed);
+        if self.signs.swap(signs.0, Ordering::Relaxed) != signs.0 || from != before {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Wakes whoever watches, without any new sign (the gateway itself is ending).
+    pub fn nudge(&self) {
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn enter(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn clock_start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
+/// At least 1: 0 means "not".
+fn now_ms() -> u64 {
+    u64::try_from(clock_start().elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+fn silence_counts_from(group: &ReplicaGroup) -> u64 {
+    if group.broken && group.drain.is_none() {
+        return now_ms();
+    }
+    let Some(drain) = &group.drain else { return 0 };
+    let until = drain.followers_until.map_or(drain.streams_until, |followers| followers.min(drain.streams_until));
+    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+    now_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+}

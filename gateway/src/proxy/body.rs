@@ -1,0 +1,183 @@
+//! A request body, held once and whole, and its way up to a leader.
+//!
+//! Owns: the chunks of one body (no copy of what the connection read, unless it came in crumbs) and the replay of them for each attempt.
+//! Must not: read from the network (`ingress` does) or know JSON.
+
+use std::convert::Infallible;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+
+/// Chunks smaller than this are copied together: a slice of a read buffer keeps the whole buffer alive.
+const SMALL_CHUNK: usize = 2 * 1024;
+
+/// Collects a body.
+#[derive(Debug, Default)]
+pub struct BodyBuilder {
+    chunks: Vec<Bytes>,
+    crumbs: BytesMut,
+    len: usize,
+}
+
+impl BodyBuilder {
+    /// Appends what the client sent next.
+    pub fn push(&mut self, chunk: Bytes) {
+        self.len += chunk.len();
+        if chunk.len() < SMALL_CHUNK && !(self.chunks.is_empty() && self.crumbs.is_empty()) {
+            self.crumbs.extend_from_slice(&chunk);
+        } else {
+            self.flush();
+            self.chunks.push(chunk);
+        }
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The whole body.
+    pub fn finish(mut self) -> RequestBody {
+        self.flush();
+        RequestBody { chunks: self.chunks.into(), len: self.len }
+    }
+
+    fn flush(&mut self) {
+        if !self.crumbs.is_empty() {
+            self.chunks.push(self.crumbs.split().freeze());
+        }
+    }
+}
+
+/// A whole request body. Cloning shares the bytes.
+#[derive(Debug, Clone, Default)]
+pub struct RequestBody {
+    chunks: Arc<[Bytes]>,
+    len: usize,
+}
+
+impl RequestBody {
+    /// A body of one piece.
+    pub fn from_bytes(bytes: Bytes) -> Self {
+        let len = bytes.len();
+        Self { chunks: Arc::from([bytes]), len }
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The body in one piece; copies only if it came in several.
+    pub fn to_bytes(&self) -> Bytes {
+        match &*self.chunks {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
+        }
+    }
+
+    /// The same body with `span` replaced, sharing all other bytes. A span outside the body is cut to it.
+    pub fn replace(&self, span: Range<usize>, with: Bytes) -> Self {
+        let mut chunks = Vec::with_capacity(self.chunks.len() + 2);
+        self.copy_range(0..span.start, &mut chunks);
+        chunks.push(with);
+        self.copy_range(span.end..self.len, &mut chunks);
+        let len = chunks.iter().map(Bytes::len).sum();
+        Self { chunks: chunks.into(), len }
+    }
+
+    fn copy_range(&self, range: Range<usize>, out: &mut Vec<Bytes>) {
+        let mut at = 0;
+        for chunk in self.chunks.iter() {
+            let end = at + chunk.len();
+            let (from, to) = (range.start.clamp(at, end) - at, range.end.clamp(at, end) - at);
+            if from < to {
+                out.push(chunk.slice(from..to));
+            }
+            at = end;
+        }
+    }
+
+    /// A fresh reader from the first byte, for one attempt.
+    pub fn reader(&self) -> BodyReader {
+        BodyReader { body: self.clone(), next: 0, sent: 0 }
+    }
+}
+
+/// One attempt's view of a body.
+#[derive(Debug)]
+pub struct BodyReader {
+    body: RequestBody,
+    next: usize,
+    sent: usize,
+}
+
+impl Body for BodyReader {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(chunk) = self.body.chunks.get(self.next).cloned() else { return Poll::Ready(None) };
+        self.next += 1;
+        self.sent += chunk.len();
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next >= self.body.chunks.len()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact((self.body.len - self.sent) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(pieces: &[&'static str]) -> RequestBody {
+        let len = pieces.iter().map(|p| p.len()).sum();
+        RequestBody { chunks: pieces.iter().map(|p| Bytes::from_static(p.as_bytes())).collect(), len }
+    }
+
+    #[test]
+    fn replaces_a_span_wherever_the_chunks_are_cut() {
+        let text = "abcdefgh";
+        for a in 0..=text.len() {
+            for b in a..=text.len() {
+                let pieces: Vec<&'static str> = [&text[..a], &text[a..b], &text[b..]].into_iter().filter(|p| !p.is_empty()).collect();
+                let body = body(&pieces);
+                for start in 0..text.len() {
+                    for end in start..=text.len() {
+                        let got = body.replace(start..end, Bytes::from_static(b"XYZ"));
+                        let want = format!("{}XYZ{}", &text[..start], &text[end..]);
+                        assert_eq!(got.to_bytes(), want.as_bytes(), "{pieces:?} {start}..{end}");
+                        assert_eq!(got.len(), want.len());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn crumbs_are_gathered_and_large_chunks_are_shared() {
+        let mut builder = BodyBuilder::default();
+        let large = Bytes::from(vec![b'x'; 10_000]);
+        builder.push(large.clone());
+        for _ in 0..1000 {
+            builder.push(Bytes::from_static(b"y"));
+        }
+        builder.push(large.clone());
+        assert_eq!(builder.len(), 21_000);
+        let body = builder.finish();
+        assert_eq!(body.chunks.len(), 3);
+        assert_eq!(body.chunks[0].as_ptr(), large.as_ptr());
+        assert_eq!(body.to_bytes().len(), 21_000);
+    }
+}

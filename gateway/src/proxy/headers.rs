@@ -1,0 +1,205 @@
+//! Header fields on their way through: what is dropped, kept and added, in both directions.
+//!
+//! Owns: hop-by-hop rules (RFC 9110 7.6.1), `Via`, `Host`, cookies from HTTP/2, the request id. Must not: know leaders or bodies.
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{Uri, Version};
+
+/// The request id, kept if the client sent one.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The group that answered.
+pub const X_LEADGATE_GROUP: HeaderName = HeaderName::from_static("x-leadgate-group");
+/// The code of a refusal.
+pub const X_LEADGATE_REASON: HeaderName = HeaderName::from_static("x-leadgate-reason");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// What an attempt adds to the client's fields.
+#[derive(Debug)]
+pub struct Upward<'a> {
+    /// The client's authority.
+    pub host: &'a HeaderValue,
+    /// Kept or made.
+    pub request_id: &'a HeaderValue,
+    /// Our `Via` entry for the version that the client spoke.
+    pub via: &'a HeaderValue,
+    /// Replaces the client's `Authorization`.
+    pub authorization: Option<&'a HeaderValue>,
+    /// A stream must come unencoded, or its events cannot be told apart.
+    pub stream: bool,
+}
+
+/// Fields of one hop only (RFC 9110 7.6.1): never passed on in either direction.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(*name, CONNECTION | TRANSFER_ENCODING | TE | UPGRADE | TRAILER | PROXY_AUTHENTICATE | PROXY_AUTHORIZATION)
+        || name == KEEP_ALIVE
+        || name == PROXY_CONNECTION
+}
+
+/// Names that `Connection` lists, lower case; empty in the usual case.
+fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(CONNECTION).into_iter().filter_map(|v| v.to_str().ok());
+    values
+        .flat_map(|v| v.split(','))
+        .map(|token| token.trim().to_ascii_lowercase())
+        .filter(|token| !token.is_empty() && token != "close" && token != "keep-alive")
+        .collect()
+}
+
+fn passes(name: &HeaderName, named: &[String]) -> bool {
+    !is_hop_by_hop(name) && !named.iter().any(|n| n == name.as_str())
+}
+
+/// The fields of a request to a leader.
+pub fn upward(client: &HeaderMap, add: &Upward<'_>) -> HeaderMap {
+    let named = named_by_connection(client);
+    let mut out = HeaderMap::with_capacity(client.keys_len() + 4);
+    out.insert(HOST, add.host.clone());
+    let mut cookies: Vec<u8> = Vec::new();
+    for (name, value) in client {
+        let ours = matches!(*name, HOST | CONTENT_LENGTH | EXPECT) || name == X_REQUEST_ID;
+        let replaced = (*name == AUTHORIZATION && add.authorization.is_some()) || (*name == ACCEPT_ENCODING && add.stream);
+        if ours || replaced || !passes(name, &named) {
+            continue;
+        }
+        if *name == COOKIE {
+            // RFC 9113 8.2.3: split cookie fields become one towards HTTP/1.1.
+            if !cookies.is_empty() {
+                cookies.extend_from_slice(b"; ");
+            }
+            cookies.extend_from_slice(value.as_bytes());
+            continue;
+        }
+        out.append(name.clone(), value.clone());
+    }
+    if let Ok(value) = HeaderValue::from_bytes(&cookies)
+        && !cookies.is_empty()
+    {
+        out.insert(COOKIE, value);
+    }
+    if let Some(value) = add.authorization {
+        out.insert(AUTHORIZATION, value.clone());
+    }
+    out.append(VIA, add.via.clone());
+    out.insert(X_REQUEST_ID, add.request_id.clone());
+    out
+}
+
+/// Drops the fields of the upstream hop from an answer, in place.
+pub fn downward(headers: &mut HeaderMap) {
+    let named = named_by_connection(headers);
+    for name in [CONNECTION, TRANSFER_ENCODING, TE, UPGRADE, TRAILER, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, KEEP_ALIVE, PROXY_CONNECTION] {
+        headers.remove(name);
+    }
+    for name in named {
+        headers.remove(name.as_str());
+    }
+}
+
+/// `Via` entries name the version of the message received (RFC 9110 7.6.3).
+pub fn via_version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2.0",
+        _ => "1.1",
+    }
+}
+
+/// Whether a request has passed through the gateway named `pseudonym` before (RFC 9110 7.6).
+pub fn has_looped(headers: &HeaderMap, pseudonym: &str) -> bool {
+    headers.get_all(VIA).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).any(|entry| {
+        let mut words = entry.split_ascii_whitespace();
+        words.nth(1) == Some(pseudonym)
+    })
+}
+
+/// The client's authority: the target's, where it has one, over `Host` (RFC 9112 3.2.2, RFC 9113 8.3.1).
+///
+/// Errors: what is wrong, for a 400 (RFC 9112 3.2).
+pub fn authority(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<HeaderValue, &'static str> {
+    let mut hosts = headers.get_all(HOST).into_iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err("the request has more than one Host field");
+    }
+    if let Some(authority) = uri.authority() {
+        if authority.as_str().contains('@') {
+            return Err("the request target has user information");
+        }
+        return HeaderValue::from_str(authority.as_str()).map_err(|_| "the request target's authority is not valid");
+    }
+    match host {
+        Some(value) if valid_host(value.as_bytes()) => Ok(value.clone()),
+        Some(_) => Err("the Host field is not valid"),
+        None if version == Version::HTTP_10 => Ok(HeaderValue::from_static("")),
+        None => Err("the request has no Host field"),
+    }
+}
+
+/// `uri-host [ ":" port ]`; empty is legal where the target has no authority.
+fn valid_host(value: &[u8]) -> bool {
+    value.is_empty() || std::str::from_utf8(value).is_ok_and(|v| !v.contains('@') && v.parse::<http::uri::Authority>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut out = HeaderMap::new();
+        for (name, value) in fields {
+            out.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        out
+    }
+
+    fn up(fields: &[(&str, &str)], stream: bool) -> HeaderMap {
+        let (host, id, via) = (HeaderValue::from_static("h"), HeaderValue::from_static("id"), HeaderValue::from_static("1.1 leadgate"));
+        upward(&map(fields), &Upward { host: &host, request_id: &id, via: &via, authorization: None, stream })
+    }
+
+    #[test]
+    fn drops_hop_by_hop_fields_and_those_that_connection_names() {
+        let got = up(
+            &[("connection", "close, X-Foo"), ("x-foo", "1"), ("x-bar", "2"), ("te", "trailers"), ("keep-alive", "5"), ("upgrade", "h2c"), ("expect", "100-continue")],
+            false,
+        );
+        assert_eq!(got.get("x-bar").unwrap(), "2");
+        for gone in ["connection", "x-foo", "te", "keep-alive", "upgrade", "expect"] {
+            assert!(!got.contains_key(gone), "{gone}");
+        }
+        let mut down = map(&[("connection", "x-secret"), ("x-secret", "1"), ("set-cookie", "a=1"), ("set-cookie", "b=2"), ("transfer-encoding", "chunked")]);
+        downward(&mut down);
+        assert_eq!(down, map(&[("set-cookie", "a=1"), ("set-cookie", "b=2")]));
+    }
+
+    #[test]
+    fn joins_cookies_appends_via_and_keeps_order() {
+        let got = up(&[("cookie", "a=1"), ("via", "1.0 other"), ("cookie", "b=2"), ("x", "1"), ("x", "2"), ("accept-encoding", "gzip")], true);
+        assert_eq!(got.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+        assert_eq!(got.get_all(VIA).iter().collect::<Vec<_>>(), ["1.0 other", "1.1 leadgate"]);
+        assert_eq!(got.get_all("x").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert!(!got.contains_key(ACCEPT_ENCODING));
+    }
+
+    #[test]
+    fn finds_its_own_via_entry() {
+        assert!(has_looped(&map(&[("via", "1.1 a, 2.0 leadgate-77")]), "leadgate-77"));
+        assert!(!has_looped(&map(&[("via", "1.1 leadgate-7")]), "leadgate-77"));
+    }
+
+    #[test]
+    fn the_authority_is_one_and_valid() {
+        let uri: Uri = "/v1/models".parse().unwrap();
+        assert_eq!(authority(&uri, &map(&[("host", "a:80")]), Version::HTTP_11).unwrap(), "a:80");
+        assert!(authority(&uri, &map(&[]), Version::HTTP_11).is_err());
+        assert!(authority(&uri, &map(&[]), Version::HTTP_10).is_ok());
+        assert!(authority(&uri, &map(&[("host", "a"), ("host", "b")]), Version::HTTP_11).is_err());
+        assert!(authority(&uri, &map(&[("host", "a b")]), Version::HTTP_11).is_err());
+        let absolute: Uri = "http://real/v1/models".parse().unwrap();
+        assert_eq!(authority(&absolute, &map(&[("host", "other")]), Version::HTTP_11).unwrap(), "real");
+    }
+}

@@ -1,0 +1,368 @@
+//! One request from its reading to an answer that has begun: admission, attempts, and the bounded way back from a failed one.
+//!
+//! Owns: the request and what its attempts have shown. Gives an `Opened`: an answer for the client. Next step: `exchange` passes it on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use config::{Config, PoolSettings};
+use discovery::Fault;
+use http::StatusCode;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use smallvec::SmallVec;
+use tokio::time::{Instant, timeout_at};
+
+use crate::gateway::{Entered, Gateway};
+use crate::groups::permits::Permit;
+use crate::groups::queue::{Bounds, Grant, Priority};
+use crate::groups::state::GroupState;
+use crate::groups::table::{Candidate, PoolEntry};
+use crate::proxy::admit::{self, Need, Ticket};
+use crate::proxy::attempt::{self, NotSent, Outbound, Outcome, Place, Started};
+use crate::proxy::body::RequestBody;
+use crate::proxy::headers::{self, Upward};
+use crate::proxy::ingress::Inbound;
+use crate::proxy::pick;
+use crate::proxy::record::Record;
+use crate::proxy::retry::{self, Evidence, Failure, Tries, Verdict};
+use crate::proxy::route::{self, NoTarget, Target};
+use crate::proxy::whole::{self, Gathered, Says};
+use crate::reject::{Clock, Reject};
+
+/// Whether `open` may wait in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Come back with [`Stop::MustHold`] instead.
+    Refuse,
+    /// Wait.
+    Wait,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Stop {
+    /// Nothing serves now, and waiting was not allowed.
+    MustHold,
+    /// Final.
+    Reject(Reject),
+}
+
+/// An answer that has begun.
+#[derive(Debug)]
+pub struct Opened {
+    /// Who answers.
+    pub candidate: Candidate,
+    /// How the pool is configured.
+    pub settings: Arc<PoolSettings>,
+    /// Slot in the release window, if the request waited.
+    pub grant: Option<Grant>,
+    /// When the request was sent.
+    pub sent: Instant,
+    /// What it answers.
+    pub answer: Answer,
+}
+
+/// The answer itself.
+#[derive(Debug)]
+pub enum Answer {
+    /// Read whole already.
+    Whole {
+        /// Status and fields.
+        head: Box<http::response::Parts>,
+        /// All of it.
+        body: Bytes,
+    },
+    /// Still running.
+    Running {
+        /// Head, body, permit.
+        started: Box<Started>,
+        /// Read already, comes before the rest.
+        prefix: Bytes,
+    },
+}
+
+/// A request and its tries.
+#[derive(Debug)]
+pub struct Job {
+    /// Shared services.
+    pub gateway: Arc<Gateway>,
+    /// The worker that it runs on.
+    pub worker: usize,
+    /// As read.
+    pub inbound: Inbound,
+    /// The configuration when it came.
+    pub config: Arc<Config>,
+    /// Tries so far.
+    pub tries: Tries,
+    /// Its marks.
+    pub record: Record,
+    target: Option<Target>,
+    /// As a leader gets it; set with the target.
+    body: RequestBody,
+    tried: SmallVec<[Arc<GroupState>; 2]>,
+    held_since: Option<Instant>,
+    priority: Priority,
+    _entered: Entered,
+}
+
+impl Job {
+    /// A request that has just been read.
+    pub fn new((gateway, worker): (Arc<Gateway>, usize), config: Arc<Config>, inbound: Inbound, record: Record, entered: Entered) -> Box<Self> {
+        Box::new(Self {
+            gateway,
+            worker,
+            inbound,
+            config,
+            tries: Tries::default(),
+            record,
+            target: None,
+            body: RequestBody::default(),
+            tried: SmallVec::new(),
+            held_since: None,
+            priority: Priority::Fresh,
+            _entered: entered,
+        })
+    }
+
+    /// The served name, once known.
+    pub fn model(&self) -> Option<&Arc<str>> {
+        self.target.as_ref().map(|target| &target.model)
+    }
+
+    /// The client asked for a stream.
+    pub fn streamed(&self) -> bool {
+        self.inbound.scanned.stream
+    }
+
+    /// Settings that hold before the pool is known.
+    pub fn settings(&self) -> Arc<PoolSettings> {
+        self.target.as_ref().map_or_else(|| self.config.defaults.clone(), |target| target.entry.settings.clone())
+    }
+
+    /// Goes through admission and attempts until a leader answers.
+    pub async fn open(&mut self, hold: Hold) -> Result<Opened, Stop> {
+        let mut last: Option<Result<Opened, Reject>> = None;
+        loop {
+            let ticket = self.ticket(hold).await?;
+            let candidate = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()).cloned();
+            let Some(candidate) = candidate else {
+                return last.unwrap_or_else(|| Err(admit::no_serving_group(&ticket.entry))).map_err(Stop::Reject);
+            };
+            let settings = ticket.entry.settings.clone();
+            if self.tries.attempts == 0 {
+                ticket.entry.state.budget.earn(&settings.retry);
+            }
+            self.tries.attempts += 1;
+            self.record.tried(&candidate.group.key.0);
+            let failed = match self.attempt(&candidate, settings, ticket.grant).await {
+                Ok(opened) => return Ok(opened),
+                Err(failed) => failed,
+            };
+            let again = self.may_try_again(&ticket.entry.clone(), &candidate, failed.failure).await;
+            tracing::info!(group = %candidate.group.key, failure = failed.failure.as_str(), again, "attempt failed");
+            if !again {
+                return failed.instead.map_err(Stop::Reject);
+            }
+            self.tried.push(candidate.state);
+            last = Some(failed.instead);
+        }
+    }
+
+    /// Tries again after an answer that had begun broke before the client saw an event; `instead`: what the client gets if that is not allowed.
+    pub async fn again(&mut self, candidate: Candidate, failure: Failure, instead: Reject) -> Result<Opened, Stop> {
+        let Some(entry) = self.target.as_ref().map(|target| target.entry.clone()) else { return Err(Stop::Reject(instead)) };
+        if !self.may_try_again(&entry, &candidate, failure).await {
+            return Err(Stop::Reject(instead));
+        }
+        self.tried.push(candidate.state);
+        self.open(Hold::Wait).await
+    }
+
+    async fn ticket(&mut self, hold: Hold) -> Result<Ticket, Stop> {
+        let model = self.resolve(hold).await?;
+        // A resumed or retried request that already waited is not sent to the back.
+        if let Some(ticket) = admit::at_once(&self.gateway, &model) {
+            return Ok(ticket);
+        }
+        if hold == Hold::Refuse {
+            return Err(Stop::MustHold);
+        }
+        let since = *self.held_since.get_or_insert_with(Instant::now);
+        let need = Need { model, priority: self.priority, stream: self.streamed(), bytes: self.body.len() as u64, since };
+        admit::wait(&self.gateway, need).await.map_err(Stop::Reject)
+    }
+
+    /// The served name of this request; waits while it may be one that nobody has learned yet.
+    async fn resolve(&mut self, hold: Hold) -> Result<Arc<str>, Stop> {
+        if let Some(target) = &self.target {
+            return Ok(target.model.clone());
+        }
+        let found = route::resolve(&self.gateway.tables.load(), &self.config, &self.inbound.scanned);
+        let target = match found {
+            Ok(target) => target,
+            Err(NoTarget::Reject(reject)) => return Err(Stop::Reject(reject)),
+            Err(NoTarget::Pending) if hold == Hold::Refuse => return Err(Stop::MustHold),
+            Err(NoTarget::Pending) => self.wait_for_name().await.map_err(Stop::Reject)?,
+        };
+        self.body = route::body_for(&target, &self.inbound.scanned, self.inbound.body.clone());
+        let model = target.model.clone();
+        self.record.pool(&model, &target.entry.state.metrics);
+        self.target = Some(target);
+        Ok(model)
+    }
+
+    async fn wait_for_name(&mut self) -> Result<Target, Reject> {
+        let since = *self.held_since.get_or_insert_with(Instant::now);
+        let hold = &self.config.defaults.hold;
+        let deadline = since + if self.streamed() { hold.timeout } else { hold.timeout_unary };
+        let bounds = Bounds { requests: hold.max_requests, bytes: hold.max_bytes };
+        let bytes = self.inbound.body.len() as u64;
+        // Only for its bounds: nobody is granted here, each waiter looks for itself.
+        let _waiting = self.gateway.unnamed.join(Priority::Fresh, bytes, bounds, &self.gateway.held).map_err(|_| Reject::QueueFull { what: "requests waiting for an unknown model" })?;
+        let mut changed = self.gateway.tables.subscribe();
+        loop {
+            match route::resolve(&self.gateway.tables.load(), &self.config, &self.inbound.scanned) {
+                Ok(target) => return Ok(target),
+                Err(NoTarget::Reject(reject)) => return Err(reject),
+                Err(NoTarget::Pending) => {}
+            }
+            if timeout_at(deadline, changed.changed()).await.is_err() {
+                let detail = "the names that some deployment serves are not known yet".to_owned();
+                return Err(Reject::NoServingGroup { retry_after: std::time::Duration::from_secs(10), detail });
+            }
+        }
+    }
+
+    async fn attempt(&mut self, candidate: &Candidate, settings: Arc<PoolSettings>, grant: Option<Grant>) -> Result<Opened, Failed> {
+        let sent = Instant::now();
+        let clock = if self.streamed() { (sent + settings.clocks.first_event, Clock::FirstEvent) } else { (sent + settings.clocks.response, Clock::Response) };
+        let request = Outbound { method: &self.inbound.method, target: &self.inbound.target, headers: self.headers(&settings), body: &self.body, deadline: clock };
+        let place = Place { gateway: &self.gateway, worker: self.worker };
+        match attempt::run(place, candidate, &settings, request).await {
+            Outcome::Started(started) => {
+                let opened = Opened { candidate: candidate.clone(), settings, grant, sent, answer: Answer::Running { started, prefix: Bytes::new() } };
+                self.read_on(opened, clock).await
+            }
+            Outcome::NotSent(why) => Err(self.not_sent(candidate, &why)),
+            Outcome::Cut(why) => Err(self.lost(candidate, Fault::Reset, Reject::UpstreamReset(why))),
+            Outcome::Silent => Err(self.lost(candidate, Fault::Hang, Reject::UpstreamReset("silent while its group was leaving or broken".into()))),
+            Outcome::TimedOut(clock) => Err(Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock))),
+        }
+    }
+
+    fn headers(&self, settings: &PoolSettings) -> http::HeaderMap {
+        let key = settings.engine_key.as_ref().filter(|key| key.forward).and_then(|key| self.gateway.keys.bearer(&key.file));
+        let add = Upward {
+            host: &self.inbound.host,
+            request_id: &self.inbound.request_id,
+            via: self.gateway.identity.via(self.inbound.version),
+            authorization: key.as_ref(),
+            stream: self.streamed(),
+        };
+        headers::upward(&self.inbound.headers, &add)
+    }
+
+    fn not_sent(&self, candidate: &Candidate, why: &NotSent) -> Failed {
+        let words = match why {
+            NotSent::Dial(error) => error.to_string(),
+            NotSent::Closed(error) => error.clone(),
+        };
+        self.gateway.fault(&candidate.state, Fault::Refused);
+        Failed::new(Failure::NotSent, Reject::UpstreamConnect(words))
+    }
+
+    fn lost(&self, candidate: &Candidate, fault: Fault, reject: Reject) -> Failed {
+        self.gateway.fault(&candidate.state, fault);
+        Failed::new(Failure::Unknown, reject)
+    }
+
+    /// Reads what has to be known before the client gets the head.
+    async fn read_on(&mut self, opened: Opened, clock: (Instant, Clock)) -> Result<Opened, Failed> {
+        let Answer::Running { started, .. } = &opened.answer else { return Ok(opened) };
+        let status = started.head.status;
+        if status == StatusCode::OK && (is_event_stream(&started.head) || !route::generates(self.inbound.route)) {
+            return Ok(opened);
+        }
+        if status.is_success() || status.is_server_error() { self.gather(opened, clock).await } else { Ok(opened) }
+    }
+
+    async fn gather(&mut self, mut opened: Opened, clock: (Instant, Clock)) -> Result<Opened, Failed> {
+        let Answer::Running { mut started, .. } = opened.answer else { return Ok(opened) };
+        let candidate = opened.candidate.clone();
+        let watched = attempt::watched(whole::gather(&mut started), &candidate, &opened.settings, clock).await;
+        let body = match watched {
+            Ok(Gathered::Whole(body)) => body,
+            Ok(Gathered::Long(prefix)) => {
+                opened.answer = Answer::Running { started, prefix };
+                return Ok(opened);
+            }
+            Ok(Gathered::Cut(why)) => return Err(self.lost(&candidate, Fault::Reset, Reject::UpstreamReset(why))),
+            Err(Outcome::TimedOut(clock)) => return Err(Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock))),
+            Err(_) => return Err(self.lost(&candidate, Fault::Hang, Reject::UpstreamReset("silent while its group was leaving or broken".into()))),
+        };
+        let says = whole::judge(started.head.status, &body);
+        let Started { head, permit, .. } = *started;
+        note(&self.gateway, &permit, head.status, says);
+        opened.answer = Answer::Whole { head: Box::new(head), body };
+        match says {
+            Says::Answer => Ok(opened),
+            Says::Busy | Says::Leaving => Err(Failed { failure: Failure::Refused, instead: Ok(opened) }),
+            Says::Ended => Err(Failed { failure: Failure::Ended, instead: ended(opened) }),
+        }
+    }
+
+    async fn may_try_again(&mut self, entry: &PoolEntry, candidate: &Candidate, failure: Failure) -> bool {
+        let mut evidence = Evidence { signs: candidate.state.signs(), refuses: None };
+        let mut verdict = retry::judge(failure, evidence);
+        if verdict == Verdict::Verify {
+            evidence.refuses = Some(attempt::refuses(&self.gateway, candidate, &entry.settings).await);
+            // Discovery may have learned more meanwhile.
+            evidence.signs = candidate.state.signs();
+            verdict = retry::judge(failure, evidence);
+        }
+        let Verdict::Again { unplanned } = verdict else { return false };
+        self.tries.may_move(unplanned, entry.settings.retry.attempts) && entry.state.budget.spend()
+    }
+}
+
+/// A failed try, and what the client gets if there is no other.
+#[derive(Debug)]
+struct Failed {
+    failure: Failure,
+    instead: Result<Opened, Reject>,
+}
+
+impl Failed {
+    fn new(failure: Failure, reject: Reject) -> Self {
+        Self { failure, instead: Err(reject) }
+    }
+}
+
+/// Half a text under status 200 must not pass for an answer; an engine's own error may.
+fn ended(opened: Opened) -> Result<Opened, Reject> {
+    match &opened.answer {
+        Answer::Whole { head, .. } if head.status == StatusCode::OK => Err(Reject::UpstreamReset("the engine aborted the request".into())),
+        _ => Ok(opened),
+    }
+}
+
+/// What an answer's status says of the leader's health. 4xx and 503 are no fault.
+fn note(gateway: &Gateway, permit: &Permit, status: StatusCode, says: Says) {
+    let group = permit.group();
+    match says {
+        Says::Leaving | Says::Ended => gateway.fault(group, Fault::ServerError),
+        Says::Busy => {}
+        Says::Answer if status.is_server_error() => {
+            if group.health.server_error(group.proof()) {
+                gateway.report(&group.id, Fault::ServerError);
+            }
+        }
+        Says::Answer => group.health.success(),
+    }
+}
+
+/// A stream of events that can be told apart.
+pub fn is_event_stream(head: &http::response::Parts) -> bool {
+    let event_stream = head.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
+    event_stream && head.headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
+}

@@ -1,0 +1,21 @@
+//! The life of a request, from its head to its last byte. All branching is here and in `job`; the leaves compute.
+//!
+//! Forward only: `ingress` (read) → `route` (whose) → `admit` (wait) → `pick` (where) → `attempt` (try) → `retry` (again?) → `relay` (pass on). The
+//! backward edges are the bounded retry and the resume, both in `job`.
+
+pub mod admit;
+pub mod attempt;
+pub mod body;
+pub mod exchange;
+pub mod headers;
+pub mod ingress;
+pub mod job;
+pub mod models;
+pub mod pick;
+pub mod record;
+pub mod relay;
+pub mod retry;
+pub mod route;
+pub mod scan;
+pub mod service;
+pub mod whole;

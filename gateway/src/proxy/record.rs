@@ -1,0 +1,242 @@
+//! What one request was and how it ended: written once, when the last holder lets go of it, to metrics, access log and the admin port's list.
+//!
+//! Owns: the marks of one request. Must not: take part in any decision. A request that ends without a verdict was cancelled by its client.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use http::{HeaderValue, Method, Version};
+
+use crate::reject::Reject;
+use crate::telemetry::labels::{Direction, Ending, Outcome, Route};
+use crate::telemetry::logs::{AccessLog, AccessRecord};
+use crate::telemetry::metrics::{GaugeGuard, Metrics, PoolMetrics};
+use crate::telemetry::recent::{Kind, Note, Recent};
+
+/// Where records go.
+#[derive(Debug)]
+pub struct Telemetry {
+    /// Counters and histograms.
+    pub metrics: Arc<Metrics>,
+    /// Replaced when its settings change; `None` in tests without a log.
+    pub access: ArcSwap<Option<AccessLog>>,
+    /// For people.
+    pub recent: Arc<Recent>,
+}
+
+/// Marks of one request.
+#[derive(Debug)]
+pub struct Record {
+    telemetry: Arc<Telemetry>,
+    started: Instant,
+    method: Method,
+    path: String,
+    version: Version,
+    client: IpAddr,
+    request_id: HeaderValue,
+    /// The routed path.
+    pub route: Route,
+    /// Pool, once known.
+    pool: Option<(Arc<PoolMetrics>, GaugeGuard)>,
+    /// Served name.
+    model: Arc<str>,
+    /// Last group tried.
+    pub group: Arc<str>,
+    /// The client asked for a stream.
+    pub stream: bool,
+    /// Tries.
+    pub attempts: u32,
+    /// Moves to another leader.
+    pub resumes: u32,
+    /// Bytes of the request body.
+    pub request_bytes: u64,
+    /// Bytes of the answer's body passed on.
+    pub response_bytes: u64,
+    queue: Option<Duration>,
+    first_byte: Option<Duration>,
+    first_token: Option<Duration>,
+    status: Option<u16>,
+    outcome: Outcome,
+    reason: &'static str,
+    ending: Option<Ending>,
+}
+
+impl Record {
+    /// A request whose head has arrived.
+    pub fn new(telemetry: Arc<Telemetry>, head: &http::request::Parts, client: IpAddr, request_id: &HeaderValue, route: Route) -> Self {
+        Self {
+            telemetry,
+            started: Instant::now(),
+            method: head.method.clone(),
+            path: head.uri.path().to_owned(),
+            version: head.version,
+            client,
+            request_id: request_id.clone(),
+            route,
+            pool: None,
+            model: "".into(),
+            group: "".into(),
+            stream: false,
+            attempts: 0,
+            resumes: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            queue: None,
+            first_byte: None,
+            first_token: None,
+            status: None,
+            outcome: Outcome::Cancelled,
+            reason: "",
+            ending: None,
+        }
+    }
+
+    /// Its pool is known: it counts as in flight there.
+    pub fn pool(&mut self, model: &Arc<str>, metrics: &Arc<PoolMetrics>) {
+        if self.pool.is_none() {
+            self.model = model.clone();
+            self.pool = Some((metrics.clone(), metrics.enter()));
+        }
+    }
+
+    /// Its pool's metrics, once known.
+    pub fn metrics(&self) -> Option<&Arc<PoolMetrics>> {
+        self.pool.as_ref().map(|(metrics, _)| metrics)
+    }
+
+    /// When its head arrived.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// A leader is about to be tried, for the first time or again.
+    pub fn tried(&mut self, group: &Arc<str>) {
+        self.attempts += 1;
+        self.group = group.clone();
+        if self.queue.is_none() {
+            let waited = self.started.elapsed();
+            self.queue = Some(waited);
+            if let Some(metrics) = self.metrics() {
+                metrics.queued(waited);
+            }
+        }
+    }
+
+    /// The head of the answer goes out.
+    pub fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+        let after = self.started.elapsed();
+        self.first_byte = Some(after);
+        if let Some(metrics) = self.metrics() {
+            metrics.first_byte(after);
+        }
+    }
+
+    /// The first event with data goes out.
+    pub fn first_event(&mut self) {
+        self.first_token.get_or_insert(self.started.elapsed());
+    }
+
+    /// All of the answer has gone out.
+    pub fn complete(&mut self) {
+        self.outcome = match self.status {
+            Some(..400) => Outcome::Ok,
+            Some(400..500) => Outcome::ClientError,
+            _ => Outcome::UpstreamError,
+        };
+        self.ending = Some(Ending::Complete);
+    }
+
+    /// The gateway refuses.
+    pub fn refused(&mut self, reject: &Reject) {
+        self.answered(reject.status().as_u16());
+        self.outcome = Outcome::Refused;
+        self.reason = reject.code();
+        self.telemetry.metrics.rejected(reject.code());
+        self.note(Kind::Refused);
+    }
+
+    /// The stream ends in an error event.
+    pub fn stream_error(&mut self, code: &'static str) {
+        self.outcome = Outcome::StreamError;
+        self.reason = code;
+        self.ending = Some(Ending::ErrorEvent);
+        self.note(Kind::StreamError);
+    }
+
+    /// The answer was cut without a place for an error event.
+    pub fn cut(&mut self, code: &'static str) {
+        self.outcome = Outcome::UpstreamError;
+        self.reason = code;
+    }
+
+    fn note(&self, kind: Kind) {
+        let note = Note {
+            pool: self.model.clone(),
+            group: self.group.clone(),
+            detail: self.reason.into(),
+            request_id: self.request_id.to_str().unwrap_or_default().into(),
+            trace_id: "".into(),
+        };
+        self.telemetry.recent.note(kind, note, SystemTime::now());
+    }
+
+    fn count(&self, whole: Duration) {
+        let unknown;
+        let metrics = match &self.pool {
+            Some((metrics, _)) => metrics,
+            None => {
+                unknown = self.telemetry.metrics.unknown_pool();
+                &unknown
+            }
+        };
+        metrics.request(self.route, self.outcome);
+        metrics.duration(whole);
+        metrics.bytes(Direction::Request, self.request_bytes);
+        metrics.bytes(Direction::Response, self.response_bytes);
+        if self.outcome == Outcome::Cancelled {
+            metrics.client_cancelled(None);
+        }
+        if self.stream && let Some(ending) = self.ending.or((self.outcome == Outcome::Cancelled).then_some(Ending::ClientGone)) {
+            metrics.ending(ending);
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let whole = self.started.elapsed();
+        self.count(whole);
+        let access = self.telemetry.access.load();
+        let Some(log) = access.as_ref() else { return };
+        let client = self.client.to_string();
+        log.write(&AccessRecord {
+            request_id: self.request_id.to_str().unwrap_or_default(),
+            trace_id: "",
+            client: &client,
+            method: self.method.as_str(),
+            path: &self.path,
+            protocol: if self.version == Version::HTTP_2 { "HTTP/2.0" } else { "HTTP/1.1" },
+            route: Some(self.route),
+            pool: &self.model,
+            model: &self.model,
+            group: &self.group,
+            status: self.status,
+            outcome: Some(self.outcome),
+            reason: self.reason,
+            ending: self.ending,
+            stream: Some(self.stream),
+            attempts: self.attempts,
+            resumes: self.resumes,
+            queue: self.queue,
+            first_byte: self.first_byte,
+            first_token: self.first_token,
+            duration: Some(whole),
+            request_bytes: Some(self.request_bytes),
+            response_bytes: Some(self.response_bytes),
+            ..AccessRecord::default()
+        });
+    }
+}

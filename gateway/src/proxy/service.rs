@@ -1,0 +1,187 @@
+//! One request from its head to its response: which kind of path, reading, opening, and the choice between an answer and a wait.
+//!
+//! Next step: `ingress` and `job`; the answer's body is an `exchange`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response, Version};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use tokio::time::timeout;
+
+use crate::gateway::Gateway;
+use crate::proxy::exchange::{self, Exchange};
+use crate::proxy::headers::{self, X_LEADGATE_GROUP, X_REQUEST_ID};
+use crate::proxy::ingress;
+use crate::proxy::job::{Answer, Hold, Job, Opened, Stop, is_event_stream};
+use crate::proxy::record::Record;
+use crate::proxy::relay::Relay;
+use crate::proxy::{models, route};
+use crate::reject::Reject;
+use crate::server::io::Written;
+use crate::shutdown::Phase;
+use crate::telemetry::labels::Route;
+
+/// A response as the server writes it.
+pub type Answered = Response<AnswerBody>;
+/// Whole bytes, or an answer in progress.
+pub type AnswerBody = Either<Full<Bytes>, Box<Exchange>>;
+
+/// Who asks, over which connection.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Shared services.
+    pub gateway: Arc<Gateway>,
+    /// Index of the worker thread.
+    pub worker: usize,
+    /// The peer.
+    pub client: IpAddr,
+    /// Bytes and flushes of the connection.
+    pub written: Arc<Written>,
+}
+
+/// Answers one request. Never fails: what goes wrong is an answer.
+pub async fn serve(caller: Caller, request: Request<Incoming>) -> Answered {
+    let (parts, body) = request.into_parts();
+    let request_id = ingress::request_id(&parts.headers);
+    let config = caller.gateway.config.load_full();
+    let (path, version) = (parts.uri.path(), parts.version);
+    let chunked = version == Version::HTTP_11 && !parts.headers.contains_key(CONTENT_LENGTH) && !hyper::body::Body::is_end_stream(&body);
+    let route = route::of_path(path, &config.routes.extra);
+    let record = Record::new(caller.gateway.telemetry.clone(), &parts, caller.client, &request_id, route);
+    let mut response = match special(&caller.gateway, &parts, route) {
+        Some(answer) => finish_here(record, answer),
+        None => routed(caller, parts, body, (config, record, request_id.clone())).await,
+    };
+    response.headers_mut().insert(X_REQUEST_ID, request_id);
+    // RFC 9112 9.3: a proxy keeps no connection with an HTTP/1.0 client. 6.1: hyper drops a Content-Length that stands beside chunked coding and
+    // does not tell, so a connection that carried a chunked request is not used again.
+    if version == Version::HTTP_10 || chunked {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Requests that are answered without a leader; `None`: a routed one.
+fn special(gateway: &Gateway, parts: &Parts, route: Route) -> Option<Result<Response<Bytes>, Reject>> {
+    if headers::has_looped(&parts.headers, &gateway.identity.name) {
+        return Some(Err(Reject::Loop));
+    }
+    match (route, &parts.method) {
+        (Route::Other, _) => Some(Err(Reject::UnknownPath)),
+        (Route::Models, &Method::GET | &Method::HEAD) => {
+            let rest = parts.uri.path().strip_prefix("/v1/models").unwrap_or_default();
+            let host = headers::authority(&parts.uri, &parts.headers, parts.version).map_err(|what| Reject::BadRequest(what.to_owned()));
+            Some(host.and_then(|_| models::answer(&gateway.tables.load(), rest)))
+        }
+        (Route::Models, _) => Some(Err(Reject::MethodNotAllowed("GET, HEAD"))),
+        (_, &Method::POST) => None,
+        _ => Some(Err(Reject::MethodNotAllowed("POST"))),
+    }
+}
+
+fn finish_here(mut record: Record, answer: Result<Response<Bytes>, Reject>) -> Answered {
+    match answer {
+        Ok(response) => {
+            record.answered(response.status().as_u16());
+            record.complete();
+            response.map(|body| Either::Left(Full::new(body)))
+        }
+        Err(reject) => refused(&mut record, &reject),
+    }
+}
+
+fn refused(record: &mut Record, reject: &Reject) -> Answered {
+    record.refused(reject);
+    let mut response = reject.response().map(|body| Either::Left(Full::new(body)));
+    // The rest of a body that is refused is not read: the connection cannot be used again.
+    if matches!(reject, Reject::BodyTooLarge { .. } | Reject::BodyTimeout | Reject::ShuttingDown) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+async fn routed(caller: Caller, parts: Parts, body: Incoming, (config, mut record, request_id): (Arc<config::Config>, Record, HeaderValue)) -> Answered {
+    let Some(entered) = caller.gateway.enter() else {
+        return refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" });
+    };
+    let inbound = match ingress::read((record.route, request_id), parts, body, &config.limits, &caller.gateway.bodies).await {
+        Ok(inbound) => inbound,
+        Err(reject) => return refused(&mut record, &reject),
+    };
+    record.stream = inbound.scanned.stream;
+    record.request_bytes = inbound.body.len() as u64;
+    let gateway = caller.gateway.clone();
+    let job = Job::new((gateway.clone(), caller.worker), config, inbound, record, entered);
+    tokio::select! {
+        biased;
+        answer = open(&caller, job) => answer,
+        () = gateway.lame_duck.reached(Phase::Cutting) => Reject::ShuttingDown.response().map(|body| Either::Left(Full::new(body))),
+    }
+}
+
+async fn open(caller: &Caller, mut job: Box<Job>) -> Answered {
+    match job.open(Hold::Refuse).await {
+        Ok(opened) => respond(caller, job, opened),
+        Err(Stop::Reject(reject)) => refused(&mut job.record, &reject),
+        Err(Stop::MustHold) if job.streamed() => open_or_comfort(caller, job).await,
+        Err(Stop::MustHold) => match job.open(Hold::Wait).await {
+            Ok(opened) => respond(caller, job, opened),
+            Err(Stop::Reject(reject)) => refused(&mut job.record, &reject),
+            Err(Stop::MustHold) => refused(&mut job.record, &Reject::Internal),
+        },
+    }
+}
+
+/// Waits for a leader; after `hold.heartbeat_after` the client gets its head and comments.
+async fn open_or_comfort(caller: &Caller, job: Box<Job>) -> Answered {
+    let hold = job.settings().hold.clone();
+    let mut opening = exchange::opening(job);
+    match timeout(hold.heartbeat_after, &mut opening).await {
+        Ok((job, Ok(opened))) => respond(caller, job, opened),
+        Ok((mut job, Err(Stop::Reject(reject)))) => refused(&mut job.record, &reject),
+        Ok((mut job, Err(Stop::MustHold))) => refused(&mut job.record, &Reject::Internal),
+        Err(_) => {
+            let exchange = Exchange::waiting(opening, hold.heartbeat_interval, caller.written.clone());
+            let mut response = Response::new(Either::Right(Box::new(exchange)));
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            response
+        }
+    }
+}
+
+/// Passes a leader's answer on.
+fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
+    let group = opened.candidate.state.header.clone();
+    let (mut head, body) = match opened.answer {
+        Answer::Whole { head, body } => {
+            job.record.answered(head.status.as_u16());
+            job.record.response_bytes = body.len() as u64;
+            job.record.complete();
+            (*head, Either::Left(Full::new(body)))
+        }
+        Answer::Running { mut started, prefix } => {
+            let mut head = std::mem::replace(&mut started.head, Response::new(()).into_parts().0);
+            let events = head.status.is_success() && is_event_stream(&head);
+            if events {
+                // A stream may be carried on by another leader: its length is not known (field report 63).
+                head.headers.remove(CONTENT_LENGTH);
+            }
+            job.record.answered(head.status.as_u16());
+            let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, events));
+            let exchange = Exchange::relaying(job, relay, caller.written.clone());
+            (head, Either::Right(Box::new(exchange)))
+        }
+    };
+    headers::downward(&mut head.headers);
+    head.headers.insert(X_LEADGATE_GROUP, group);
+    head.version = Version::default();
+    head.extensions.clear();
+    Response::from_parts(head, body)
+}

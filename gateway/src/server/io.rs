@@ -1,0 +1,101 @@
+//! A client's socket as the server reads and writes it.
+//!
+//! Owns: the bytes read while the HTTP version was found out, and the count of what was written and flushed, which tells a stream whether its last
+//! event has left the process (wire rules H10, T7: the error event first, flushed, then the cut).
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Bytes and flushes of one connection, read by its streams.
+#[derive(Debug, Default)]
+pub struct Written {
+    bytes: AtomicU64,
+    flushes: AtomicU64,
+}
+
+impl Written {
+    /// Bytes handed to the kernel.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Times that the server had nothing more to write and flushed.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct ClientIo {
+    tcp: TcpStream,
+    /// Read already, not yet given on.
+    prefix: Vec<u8>,
+    written: Arc<Written>,
+}
+
+impl ClientIo {
+    /// A socket of which `prefix` was read already.
+    pub fn new(tcp: TcpStream, prefix: Vec<u8>) -> Self {
+        Self { tcp, prefix, written: Arc::default() }
+    }
+
+    /// The counts.
+    pub fn written(&self) -> &Arc<Written> {
+        &self.written
+    }
+
+    fn count(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(n)) = &result {
+            // One writer: no read-modify-write needed.
+            self.written.bytes.store(self.written.bytes() + *n as u64, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.tcp).poll_read(cx, buf);
+        }
+        let n = self.prefix.len().min(buf.remaining());
+        buf.put_slice(&self.prefix[..n]);
+        self.prefix.drain(..n);
+        if self.prefix.is_empty() {
+            self.prefix = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.tcp).poll_write(cx, buf);
+        self.count(result)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
+        self.count(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.written.flushes.store(self.written.flushes() + 1, Ordering::Relaxed);
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,78 @@
+//! Idle connections of one incarnation, one list per worker thread.
+//!
+//! Rules: engines close idle connections after 5 s (engine fact 2), so none older than [`KEEP`] is used; each is polled before use, which
+//! shows a FIN that came meanwhile; the list dies with the incarnation, never handed to another one at the same address.
+
+use std::sync::{Mutex, PoisonError};
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use futures_util::task::noop_waker_ref;
+
+use crate::upstream::link::Link;
+
+/// How long an idle connection may be used again.
+pub const KEEP: Duration = Duration::from_secs(4);
+/// Idle connections per worker and incarnation.
+const MAX_IDLE: usize = 512;
+
+#[derive(Debug)]
+struct Idle {
+    link: Link,
+    since: Instant,
+}
+
+/// The lists of one incarnation.
+#[derive(Debug)]
+pub struct IdlePool {
+    workers: Box<[Mutex<Vec<Idle>>]>,
+}
+
+impl IdlePool {
+    /// Empty lists for so many workers.
+    pub fn new(workers: usize) -> Self {
+        Self { workers: (0..workers.max(1)).map(|_| Mutex::default()).collect() }
+    }
+
+    /// The connection used last, if it still lives. The caller drives it on `worker`'s runtime.
+    pub fn take(&self, worker: usize) -> Option<Link> {
+        let mut cx = Context::from_waker(noop_waker_ref());
+        loop {
+            let Idle { mut link, since } = self.list(worker).pop()?;
+            if since.elapsed() >= KEEP {
+                // All below it are older.
+                self.list(worker).clear();
+                return None;
+            }
+            link.drive(&mut cx);
+            if link.is_ready() {
+                return Some(link);
+            }
+        }
+    }
+
+    /// Keeps a connection whose answer has been read to its end.
+    pub fn put(&self, worker: usize, link: Link) {
+        let mut list = self.list(worker);
+        if list.len() < MAX_IDLE {
+            list.push(Idle { link, since: Instant::now() });
+        }
+    }
+
+    /// Closes what is too old on `worker`.
+    pub fn sweep(&self, worker: usize) {
+        let mut list = self.list(worker);
+        // The oldest are first.
+        let old = list.iter().take_while(|idle| idle.since.elapsed() >= KEEP).count();
+        list.drain(..old);
+    }
+
+    /// Closes all.
+    pub fn clear(&self) {
+        (0..self.workers.len()).for_each(|worker| self.list(worker).clear());
+    }
+
+    fn list(&self, worker: usize) -> std::sync::MutexGuard<'_, Vec<Idle>> {
+        self.workers[worker % self.workers.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
