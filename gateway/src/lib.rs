@@ -11,6 +11,7 @@ pub mod gateway;
 pub mod groups;
 pub mod proxy;
 pub mod reject;
+pub mod resume;
 pub mod server;
 pub mod shutdown;
 pub mod sse;

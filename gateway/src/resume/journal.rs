@@ -1,0 +1,216 @@
+//! What the client of one stream has got: all that a rest from another leader must agree with.
+//!
+//! Fed with every event that is passed on. The usual event is recognised by its learned build (`shape`) and costs a few
+//! tens of nanoseconds; any other is parsed. Bounded: beyond its limit it forgets the texts and the stream is not
+//! resumable any more. Owns no judgement of events; `stream` does.
+
+use smallvec::SmallVec;
+
+use super::chunk::{Choice, Chunk};
+use super::refusal::Refusal;
+use super::sent::Sent;
+use super::shape::{Field, Shape};
+use super::usage::Usage;
+
+/// Learned builds kept for a stream: both fields of two choices.
+const SHAPES: usize = 4;
+/// Builds learned in a stream's life; a stream whose events all differ is not learned for ever.
+const LESSONS: u8 = 48;
+
+/// The record of one stream.
+#[derive(Debug)]
+pub(super) struct Journal {
+    /// `id`, `created`, `model` of the first event, as JSON.
+    pub(super) head: Option<Box<Head>>,
+    /// `system_fingerprint` that the client has seen first, as JSON.
+    pub(super) fingerprint: Option<Box<str>>,
+    /// By order of appearance.
+    pub(super) choices: SmallVec<[Sent; 1]>,
+    /// The prompt's token ids, if they were sent and are kept.
+    pub(super) prompt_ids: Vec<u32>,
+    /// Usage of the last event that had any.
+    pub(super) usage: Option<Usage>,
+    /// The usage seen with the last event that had text, if every such event has usage.
+    pub(super) usage_at_text: Option<Usage>,
+    /// The usage event at the end was sent.
+    pub(super) usage_sent: bool,
+    /// Some event with data was passed on.
+    pub(super) sent: bool,
+    /// Why the stream cannot be carried on any more.
+    pub(super) lost: Option<Refusal>,
+    shapes: SmallVec<[Shape; 1]>,
+    lessons: u8,
+    kept: usize,
+    limit: usize,
+    keep_ids: bool,
+}
+
+/// What names an answer, as JSON values.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    /// `id`.
+    pub(super) id: Box<str>,
+    /// `created`.
+    pub(super) created: Box<str>,
+    /// `model`.
+    pub(super) model: Box<str>,
+}
+
+impl Journal {
+    /// Keeps at most `limit` bytes of text and ids; `keep_ids`: token ids are worth keeping.
+    pub(super) fn new(limit: usize, keep_ids: bool) -> Self {
+        Self {
+            head: None,
+            fingerprint: None,
+            choices: SmallVec::new(),
+            prompt_ids: Vec::new(),
+            usage: None,
+            usage_at_text: None,
+            usage_sent: false,
+            sent: false,
+            lost: None,
+            shapes: SmallVec::new(),
+            lessons: 0,
+            kept: 0,
+            limit,
+            keep_ids,
+        }
+    }
+
+    /// Bytes of text, reasoning, arguments and ids that are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Records an event of a learned build. `false`: it is of another one and must be parsed.
+    pub(super) fn record_usual(&mut self, data: &[u8]) -> bool {
+        for shape in &self.shapes {
+            if let Some(text) = shape.read(data) {
+                let (slot, field) = (shape.slot, shape.field);
+                self.add(slot, field, text);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Records a parsed event that is passed on as it is.
+    pub(super) fn record(&mut self, chunk: &Chunk<'_>) {
+        self.sent = true;
+        self.record_head(chunk);
+        let usage = Usage::read(&chunk.top);
+        for choice in &chunk.choices {
+            let slot = self.slot(choice.index);
+            if choice.odd {
+                self.lose(Refusal::Unreadable);
+            }
+            let kept = self.choices[slot].record(choice, self.keep_ids);
+            self.record_prompt_ids(choice);
+            self.keep(kept);
+            if choice.adds() {
+                self.usage_at_text = usage;
+            }
+        }
+        self.usage_sent |= usage.is_some() && chunk.choices.is_empty();
+        self.usage = usage.or(self.usage);
+    }
+
+    /// Learns the build of the event that was just recorded, if it is a usual one.
+    pub(super) fn learn(&mut self, data: &[u8], chunk: &Chunk<'_>) {
+        let [choice] = &chunk.choices[..] else { return };
+        let Some((field, text)) = single_text(choice) else { return };
+        if self.lessons >= LESSONS || chunk.top.get("usage").is_some() || !says_nothing_else(choice) {
+            return;
+        }
+        let slot = self.slot(choice.index);
+        self.lessons += 1;
+        self.shapes.retain(|shape| shape.slot != slot || shape.field != field);
+        if self.shapes.len() >= SHAPES {
+            self.shapes.remove(0);
+        }
+        self.shapes.extend(Shape::learn(data, text, field, slot));
+    }
+
+    /// Every choice has a `finish_reason`.
+    pub(super) fn complete(&self) -> bool {
+        !self.choices.is_empty() && self.choices.iter().all(|choice| choice.finish.is_some())
+    }
+
+    /// Gives up carrying this stream on: forgets the texts.
+    pub(super) fn lose(&mut self, why: Refusal) {
+        self.lost.get_or_insert(why);
+        self.choices.iter_mut().for_each(Sent::forget);
+        self.prompt_ids = Vec::new();
+        self.kept = 0;
+    }
+
+    /// Events of another leader come next: builds learned so far are of no use.
+    pub(super) fn forget_shapes(&mut self) {
+        self.shapes.clear();
+        self.lessons = 0;
+    }
+
+    fn add(&mut self, slot: usize, field: Field, text: &[u8]) {
+        if self.lost.is_some() {
+            return;
+        }
+        let kept = self.choices[slot].add(field, text);
+        if !text.is_empty() {
+            self.usage_at_text = None;
+        }
+        self.keep(kept);
+    }
+
+    fn keep(&mut self, bytes: usize) {
+        self.kept += bytes;
+        if self.lost.is_some() || self.kept > self.limit {
+            self.lose(Refusal::TextTooLong);
+        }
+    }
+
+    /// The place of the choice with this index, made if need be.
+    fn slot(&mut self, index: u32) -> usize {
+        self.choices.iter().position(|choice| choice.index == index).unwrap_or_else(|| {
+            self.choices.push(Sent { index, ..Sent::default() });
+            self.choices.len() - 1
+        })
+    }
+
+    fn record_head(&mut self, chunk: &Chunk<'_>) {
+        let value = |key| chunk.top.get(key).map_or_else(Box::default, |raw| raw.get().into());
+        self.head.get_or_insert_with(|| Box::new(Head { id: value("id"), created: value("created"), model: value("model") }));
+        if self.fingerprint.is_none() {
+            self.fingerprint = chunk.top.get("system_fingerprint").map(|raw| raw.get().into());
+        }
+        if self.keep_ids && self.prompt_ids.is_empty() && self.lost.is_none() {
+            self.keep_prompt_ids(chunk.top.get("prompt_token_ids"));
+        }
+    }
+
+    fn record_prompt_ids(&mut self, choice: &Choice<'_>) {
+        if self.keep_ids && self.prompt_ids.is_empty() && self.lost.is_none() {
+            self.keep_prompt_ids(choice.object.get("prompt_token_ids"));
+        }
+    }
+
+    fn keep_prompt_ids(&mut self, ids: Option<&serde_json::value::RawValue>) {
+        self.prompt_ids = ids.and_then(super::json::ids).unwrap_or_default();
+        self.keep(self.prompt_ids.len() * size_of::<u32>());
+    }
+}
+
+/// The only text of an event that has nothing but it.
+fn single_text<'a>(choice: &Choice<'a>) -> Option<(Field, &'a str)> {
+    match (choice.content, choice.reasoning, &choice.tools[..]) {
+        (Some(text), None, []) => Some((Field::Content, text)),
+        (None, Some(text), []) => Some((Field::Reasoning, text)),
+        (None, None, [tool]) if tool.name.is_none() => Some((Field::Arguments(tool.index), tool.arguments?)),
+        _ => None,
+    }
+}
+
+fn says_nothing_else(choice: &Choice<'_>) -> bool {
+    let silent = |key| choice.object.get(key).is_none();
+    let same_text_twice = super::chunk::REASONING.iter().all(|name| choice.delta.get(name).is_some());
+    silent("logprobs") && silent("token_ids") && choice.finish.is_none() && !choice.odd && !same_text_twice
+}

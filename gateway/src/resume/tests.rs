@@ -1,0 +1,4 @@
+//! Streams driven as the relay drives them.
+
+mod engine;
+mod sweep;

@@ -1,0 +1,94 @@
+//! What was tried at one break and how it failed.
+
+use smallvec::SmallVec;
+
+use super::plan::Attempt;
+use super::refusal::Refusal;
+
+/// How often white space may be sampled anew until it is the one that was sent. Each failure costs about one token.
+const SPACE_TRIES: usize = 3;
+
+/// How an attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The rest did not agree with what was sent.
+    Differed,
+    /// The leader refused the request.
+    Refused,
+    /// The leader's template drops what the rest depends on.
+    Stripped,
+}
+
+/// The attempts made at one break.
+#[derive(Debug, Default)]
+pub(super) struct Tried(SmallVec<[(Attempt, Failure); 4]>);
+
+impl Tried {
+    /// Keeps a failure.
+    pub(super) fn put(&mut self, attempt: Attempt, failure: Failure) {
+        self.0.push((attempt, failure));
+    }
+
+    /// The rest went on behind what was sent: the next break starts anew.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Nothing has failed at this break.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `attempt` must not be made again.
+    pub(super) fn exhausted(&self, attempt: Attempt) -> bool {
+        let failures = || self.0.iter().filter(|(tried, _)| *tried == attempt);
+        let samples_anew = attempt == Attempt::Space && failures().all(|(_, failure)| *failure == Failure::Differed);
+        let text = |attempt: Attempt| matches!(attempt, Attempt::Cut | Attempt::All | Attempt::Space);
+        // A leader that refuses one continued text for its form refuses the others too.
+        let refused = text(attempt) && self.0.iter().any(|(tried, failure)| text(*tried) && *failure != Failure::Differed);
+        refused || failures().count() >= if samples_anew { SPACE_TRIES } else { 1 }
+    }
+
+    /// The reason to name when nothing is left to try.
+    pub(super) fn reason(&self) -> Option<Refusal> {
+        let any = |wanted: &dyn Fn(Attempt, Failure) -> bool| self.0.iter().any(|(attempt, failure)| wanted(*attempt, *failure));
+        if any(&|_, failure| failure == Failure::Stripped) {
+            Some(Refusal::ReasoningStripped)
+        } else if any(&|attempt, failure| attempt != Attempt::Replay && failure == Failure::Differed) {
+            Some(Refusal::TextDiffered)
+        } else if any(&|_, failure| failure == Failure::Differed) {
+            Some(Refusal::ReplayDiffered)
+        } else if any(&|_, failure| failure == Failure::Refused) {
+            Some(Refusal::LeaderRefused)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attempt_is_made_once_but_white_space_is_sampled_again() {
+        let mut tried = Tried::default();
+        tried.put(Attempt::Replay, Failure::Differed);
+        assert!(tried.exhausted(Attempt::Replay));
+        tried.put(Attempt::Space, Failure::Differed);
+        assert!(!tried.exhausted(Attempt::Space));
+        tried.put(Attempt::Space, Failure::Differed);
+        tried.put(Attempt::Space, Failure::Differed);
+        assert!(tried.exhausted(Attempt::Space));
+        assert!(!tried.exhausted(Attempt::All));
+    }
+
+    #[test]
+    fn a_leader_that_refuses_one_continued_text_refuses_them_all() {
+        let mut tried = Tried::default();
+        tried.put(Attempt::Cut, Failure::Stripped);
+        assert!(tried.exhausted(Attempt::All));
+        assert!(!tried.exhausted(Attempt::Replay));
+        assert_eq!(tried.reason(), Some(Refusal::ReasoningStripped));
+    }
+}
