@@ -4,6 +4,7 @@
 //! theirs. Must not: change anything but the log level, or show prompts, completions or keys. It speaks HTTP/1.1 without TLS and
 //! without authentication: bind it where only operators reach it. Next step: `server` → `routes` → `state`, `explain`.
 
+mod events;
 pub mod explain;
 pub mod model;
 mod routes;

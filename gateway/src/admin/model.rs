@@ -5,6 +5,22 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::telemetry::metrics::PoolFigures;
+use crate::telemetry::recent::Event;
+
+/// `/debug/status`, and each event of `/debug/events`: everything that the status page shows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// When it was true, milliseconds since the epoch.
+    pub at_ms: u64,
+    /// As `/debug/snapshot`.
+    pub state: State,
+    /// Totals of each pool since the start.
+    pub figures: Vec<PoolFigures>,
+    /// As `/debug/recent`; in a stream only what is newer than the event before.
+    pub recent: Vec<Event>,
+}
+
 /// `/debug/snapshot`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {

@@ -2,19 +2,21 @@
 //!
 //! Owns: paths, methods, statuses. Must not: take a body larger than a log filter or wait for one longer than `BODY_TIMEOUT`.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
-use super::Admin;
 use super::explain::explain;
-use super::state::state;
+use super::state::{state, status};
+use super::{Admin, events};
 use crate::telemetry::logs::LEVEL_BYTES;
 use crate::telemetry::metrics::Format;
 
@@ -30,7 +32,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Answers one request.
-pub(super) async fn answer(request: Request<Incoming>, admin: &Admin) -> Response<Body> {
+pub(super) async fn answer(request: Request<Incoming>, admin: &Admin, places: &Arc<Semaphore>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     if path == "/debug/log-level" {
         return log_level(request, admin).await;
@@ -41,11 +43,15 @@ pub(super) async fn answer(request: Request<Incoming>, admin: &Admin) -> Respons
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return not_allowed("GET, HEAD");
     }
+    if path == "/debug/events" {
+        return events(&request, admin, places);
+    }
     read(&path, &request, admin)
 }
 
 fn known(path: &str) -> bool {
-    matches!(path, "/livez" | "/readyz" | "/metrics" | "/debug/snapshot" | "/debug/explain" | "/debug/recent")
+    let debug = ["/debug/snapshot", "/debug/explain", "/debug/recent", "/debug/status", "/debug/events"];
+    matches!(path, "/" | "/livez" | "/readyz" | "/metrics") || debug.contains(&path)
 }
 
 fn read(path: &str, request: &Request<Incoming>, admin: &Admin) -> Response<Body> {
@@ -55,7 +61,34 @@ fn read(path: &str, request: &Request<Incoming>, admin: &Admin) -> Response<Body
         "/metrics" => metrics(request, admin),
         "/debug/snapshot" => json(&state(&*admin.view, SystemTime::now(), admin.started)),
         "/debug/recent" => json(&admin.recent.since(0)),
+        "/debug/status" => json(&status(admin, SystemTime::now(), 0)),
+        "/" => page(),
         _ => explanation(request, admin),
+    }
+}
+
+fn page() -> Response<Body> {
+    let mut response = respond(StatusCode::OK, "text/html; charset=utf-8", include_str!("page.html").to_owned());
+    // The page is one file: nothing may be loaded but what it holds, and it may talk to this port alone.
+    const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; \
+                          base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn events(request: &Request<Incoming>, admin: &Admin, places: &Arc<Semaphore>) -> Response<Body> {
+    // HEAD asks for the headers alone; a body that never ends must not be begun for it.
+    if request.method() == Method::HEAD {
+        return respond(StatusCode::OK, events::TYPE, String::new());
+    }
+    match events::stream(admin, places) {
+        Some(body) => {
+            let mut response = respond(StatusCode::OK, events::TYPE, String::new());
+            *response.body_mut() = body;
+            response
+        }
+        None => text(StatusCode::SERVICE_UNAVAILABLE, "too many readers of /debug/events\n"),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{Admin, routes};
+use super::{Admin, events, routes};
 use crate::telemetry::labels::Side;
 
 /// Connections at once; further ones wait in the kernel's backlog. Probes, scrapers and a few people fit many times over.
@@ -31,6 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// process can be watched.
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<Output = ()>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = events::places();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
@@ -40,10 +41,10 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
             Some(_) = connections.join_next() => continue,
         };
         if let Some((socket, permit)) = accepted {
-            let admin = admin.clone();
+            let (admin, places) = (admin.clone(), places.clone());
             connections.spawn(async move {
                 let _permit = permit;
-                connection(socket, admin).await;
+                connection(socket, admin, places).await;
             });
         }
     }
@@ -61,11 +62,11 @@ async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> Option<(Tcp
     }
 }
 
-async fn connection(socket: TcpStream, admin: Arc<Admin>) {
+async fn connection(socket: TcpStream, admin: Arc<Admin>, places: Arc<Semaphore>) {
     let _open = admin.metrics.connection(Side::Admin);
     let service = service_fn(move |request| {
-        let admin = admin.clone();
-        async move { Ok::<_, Infallible>(routes::answer(request, &admin).await) }
+        let (admin, places) = (admin.clone(), places.clone());
+        async move { Ok::<_, Infallible>(routes::answer(request, &admin, &places).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

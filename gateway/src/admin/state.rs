@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use discovery::snapshot::{DrainBudget, GroupId, Member, NameConflict, Outlook, Pool, ReplicaGroup};
 
-use super::model::{Conflict, DrainState, GroupState, LeaderState, MemberState, PoolState, State, Watch};
+use super::Admin;
+use super::model::{Conflict, DrainState, GroupState, LeaderState, MemberState, PoolState, State, Status, Watch};
 use crate::telemetry::view::{GroupView, View, WatchView};
 
 /// Everything that `/debug/snapshot` shows at `now`, of a process begun at `started`.
@@ -23,8 +24,22 @@ pub fn state(view: &dyn View, now: SystemTime, started: SystemTime) -> State {
         watches: view.watches().into_iter().map(watch).collect(),
         not_ready: view.readiness().missing().into_iter().map(str::to_owned).collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        started_ms: started.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        started_ms: millis(started),
     }
+}
+
+/// Everything that the status page shows at `now`, with the events above number `since`.
+pub(super) fn status(admin: &Admin, now: SystemTime, since: u64) -> Status {
+    Status {
+        at_ms: millis(now),
+        state: state(&*admin.view, now, admin.started),
+        figures: admin.metrics.figures(),
+        recent: admin.recent.since(since),
+    }
+}
+
+fn millis(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn pool(pool: &Pool, view: &dyn View, now: SystemTime) -> PoolState {

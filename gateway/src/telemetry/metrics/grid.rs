@@ -26,4 +26,9 @@ impl Grid {
             None => resolve(),
         }
     }
+
+    /// What a cell has counted; 0 while it was not used.
+    pub(super) fn value(&self, place: usize) -> u64 {
+        self.cells.get(place).and_then(OnceLock::get).map_or(0, IntCounter::get)
+    }
 }

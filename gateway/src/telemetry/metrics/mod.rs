@@ -23,7 +23,7 @@ use super::labels::{Label, Side, Verdict};
 use super::view::View;
 
 pub use encode::Format;
-pub use pool::{GaugeGuard, MOST_POOLS, PoolMetrics};
+pub use pool::{GaugeGuard, MOST_POOLS, PoolFigures, PoolMetrics};
 pub use stream_times::StreamTimes;
 
 /// Every metric of the process. Cheap to use from any thread; share it by `Arc`.
@@ -79,6 +79,11 @@ impl Metrics {
     /// The handle for requests whose model is no pool.
     pub fn unknown_pool(&self) -> Arc<PoolMetrics> {
         self.pools.unknown()
+    }
+
+    /// Totals of each pool since the start.
+    pub fn figures(&self) -> Vec<PoolFigures> {
+        self.pools.figures()
     }
 
     /// A refusal, by its code (`x-leadgate-reason`). `&'static str` keeps the set closed.

@@ -4,11 +4,12 @@
 //! the pool itself). Next step: the proxy keeps the `Arc<PoolMetrics>` for the life of a request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use prometheus::{Histogram, IntCounter, IntGauge};
+use serde::{Deserialize, Serialize};
 
 use super::families::Families;
 use super::grid::Grid;
@@ -56,6 +57,32 @@ pub struct PoolMetrics {
     pub(super) between: Histogram,
     duration: Histogram,
     resume_pause: Histogram,
+    resumed: AtomicU64,
+}
+
+/// Totals of a pool since the start, for the status page: it makes rates of them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolFigures {
+    /// Value of the `pool` label.
+    pub pool: String,
+    /// Requests in the gateway now.
+    pub in_flight: i64,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of them, those that ended in a refusal, a 5xx or an error event.
+    pub failed: u64,
+    /// Of them, those whose client went away.
+    pub cancelled: u64,
+    /// Second tries before the first event.
+    pub retries: u64,
+    /// Broken answers.
+    pub resumes: u64,
+    /// Data events after the first, in streams.
+    pub events: u64,
+    /// First tokens.
+    pub first_tokens: u64,
+    /// Sum of the times to them, seconds.
+    pub first_token_seconds: f64,
 }
 
 impl PoolMetrics {
@@ -76,6 +103,7 @@ impl PoolMetrics {
             between: families.between.with_label_values(&name),
             duration: families.duration.with_label_values(&name),
             resume_pause: families.resume_pause.with_label_values(&name),
+            resumed: AtomicU64::new(0),
             families,
             label,
         }
@@ -111,6 +139,7 @@ impl PoolMetrics {
 
     /// A broken answer was carried on, or not. Once a break.
     pub fn resumed(&self, cause: ResumeCause, way: ResumeWay, result: ResumeResult) {
+        self.resumed.fetch_add(1, Ordering::Relaxed);
         self.families.resumes.with_label_values(&[&*self.label, cause.as_str(), way.as_str(), result.as_str()]).inc();
     }
 
@@ -157,6 +186,26 @@ impl PoolMetrics {
         self.resume_pause.observe(seconds(pause));
     }
 
+    /// Totals since the start.
+    pub fn figures(&self) -> PoolFigures {
+        let outcome = |of: &[Outcome]| {
+            let places = (0..Route::ALL.len()).flat_map(|route| of.iter().map(move |o| route * Outcome::ALL.len() + o.index()));
+            places.map(|place| self.requests.value(place)).sum()
+        };
+        PoolFigures {
+            pool: self.label.to_string(),
+            in_flight: self.in_flight.get(),
+            requests: outcome(Outcome::ALL),
+            failed: outcome(&[Outcome::Refused, Outcome::UpstreamError, Outcome::StreamError]),
+            cancelled: self.cancelled.get(),
+            retries: RetryCause::ALL.iter().map(|c| self.retries.value(c.index())).sum(),
+            resumes: self.resumed.load(Ordering::Relaxed),
+            events: self.between.get_sample_count(),
+            first_tokens: self.first_token.get_sample_count(),
+            first_token_seconds: self.first_token.get_sample_sum(),
+        }
+    }
+
     /// The client went away; `delay`: until the upstream connection was closed, `None` where there was none.
     pub fn client_cancelled(&self, delay: Option<Duration>) {
         self.cancelled.inc();
@@ -180,6 +229,14 @@ impl PoolTable {
     pub(super) fn new(families: Arc<Families>) -> Self {
         let shared = |label: &str| Arc::new(PoolMetrics::new(Arc::from(label), families.clone()));
         Self { unknown: shared("unknown"), other: shared("other"), known: DashMap::new(), count: AtomicUsize::new(0), families }
+    }
+
+    /// Totals of every pool that was used, by name; the shared ones at the end.
+    pub(super) fn figures(&self) -> Vec<PoolFigures> {
+        let mut all: Vec<_> = self.known.iter().map(|p| p.figures()).collect();
+        all.sort_by(|a, b| a.pool.cmp(&b.pool));
+        all.extend([self.unknown.figures(), self.other.figures()].into_iter().filter(|f| f.requests > 0 || f.in_flight > 0));
+        all
     }
 
     pub(super) fn unknown(&self) -> Arc<PoolMetrics> {
