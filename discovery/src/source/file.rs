@@ -255,3 +255,7 @@ fn watched_kind(version: &str, kind: &str) -> Option<Kind> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -72,7 +72,7 @@ impl Cluster {
     }
 
     pub(super) fn step(&mut self, file: &str) {
-        let named: Vec<String> = values(file).iter().map(|value| uid_of(value)).collect();
+        let named: Vec<String> = values(file).iter().map(uid_of).collect();
         let gone = |value: &Value| value["kind"] == "Pod" && !named.contains(&uid_of(value));
         let gone: Vec<String> = self.objects.iter().filter(|(_, value)| gone(value)).map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
@@ -130,6 +130,11 @@ impl Cluster {
         let value = self.objects.remove(uid).expect("object exists");
         let kind = kind_of(&value).expect("a watched kind");
         self.state.apply(&"test".into(), Change::Remove(kind, uid.into()));
+    }
+
+    /// UIDs of the Pods that exist.
+    pub(super) fn pods(&self) -> Vec<String> {
+        self.objects.iter().filter(|(_, value)| value["kind"] == "Pod").map(|(uid, _)| uid.clone()).collect()
     }
 
     /// UID of the object of this kind and name.
@@ -206,7 +211,7 @@ pub(super) fn values(file: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text).expect("fixture is YAML")
 }
 
-/// `metadata.deletionTimestamp` as the API server would set it at `start` seconds of the epoch.
+/// A delete whose grace of 30 s ends at `end`.
 pub(super) fn deleting(object: &mut Value, end: &str) {
     object["metadata"]["deletionTimestamp"] = json!(end);
     object["metadata"]["deletionGracePeriodSeconds"] = json!(30);

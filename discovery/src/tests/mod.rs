@@ -3,3 +3,4 @@
 mod cluster;
 mod examples;
 mod reactions;
+mod served_names;

@@ -4,7 +4,7 @@
 //! half-way is never ended, so the reducer keeps what it knew. Next step: `mirror`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ::kube::Client;
 use tokio::time::Instant;
@@ -25,6 +25,12 @@ enum End {
     Reopen,
     /// The version is lost.
     Relist,
+}
+
+/// A server that accepts watches and ends them at once must not be asked in a tight loop; one that ends a quiet watch after its time is
+/// doing what it was asked for.
+fn fruitless(events: u64, lived: Duration) -> bool {
+    events == 0 && lived < Duration::from_secs(1)
 }
 
 /// The list-watch of one resource.
@@ -146,8 +152,7 @@ impl Reflector {
                         return Ok(Ok(End::Relist));
                     }
                 }
-                // A server that accepts watches and ends them at once must not be asked in a tight loop.
-                Ok(None) if events == 0 && opened.elapsed() < self.timing.backoff => {
+                Ok(None) if fruitless(events, opened.elapsed()) => {
                     return Ok(Err(Failure::Transport("the watch was ended at once".into())));
                 }
                 Ok(None) => return Ok(Ok(End::Reopen)),
