@@ -27,7 +27,8 @@ use crate::tasks::TaskSet;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// Longest silence of a watch. Bookmarks come about once a minute; a watch that is silent for longer may be half dead, and is opened
-    /// again from where it was, which costs one request.
+    /// again from where it was, which costs one request. If that one is silent too, the server's cache may be stuck
+    /// (kubernetes/kubernetes#117008), and everything is listed again.
     pub idle: Duration,
     /// Limit of one page of a list, and of the answer's head of a watch.
     pub request: Duration,

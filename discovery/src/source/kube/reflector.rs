@@ -105,7 +105,7 @@ impl Reflector {
 
     /// Watches until only a new list helps.
     async fn watch(&mut self, mut version: String) -> Result<(), Closed> {
-        let mut first = true;
+        let (mut first, mut quiet_at) = (true, None);
         loop {
             if !std::mem::take(&mut first) {
                 self.report(|watch| watch.watch_restarts += 1);
@@ -116,6 +116,14 @@ impl Reflector {
                 Err(Failure::Expired) => {
                     tracing::info!(resource = %self.resource.full_name(), scope = %self.scope, "the watch's version is too old, listing again");
                     return Ok(());
+                }
+                Err(failure @ Failure::Silent(_)) => {
+                    self.failed("watch", &failure).await;
+                    // Quiet twice at one version: the server's cache behind the watch may be stuck, and a list is asked of etcd.
+                    if quiet_at.as_ref() == Some(&version) {
+                        return Ok(());
+                    }
+                    quiet_at = Some(version.clone());
                 }
                 Err(failure) => {
                     self.failed("watch", &failure).await;
