@@ -64,6 +64,8 @@ pub(super) struct Rules {
     /// Counts cuts: a watch ends when it is not what it was at its start.
     pub(super) cuts: u64,
     pub(super) cut: Cut,
+    /// Counts silencings, as `cuts`.
+    pub(super) silences: u64,
 }
 
 /// The switches.
@@ -90,6 +92,11 @@ impl Faults {
     /// Watches, open and new ones, stay open and silent: no events, no bookmarks, no end. What they missed comes when this is over.
     pub fn quiet_watches(&self, quiet: bool) {
         self.rules.send_modify(|rules| rules.quiet = quiet);
+    }
+
+    /// Every watch that is open now is silent for good, like a connection of which one end has vanished; new ones are served.
+    pub fn silence_open_watches(&self) {
+        self.rules.send_modify(|rules| rules.silences += 1);
     }
 
     /// A watch from a version that is too old is answered by status 410, not by 200 and an `ERROR` event.
@@ -120,8 +127,8 @@ impl Faults {
     /// Nothing goes wrong any longer.
     pub fn heal(&self) {
         self.rules.send_modify(|rules| {
-            let (cuts, cut, bookmarks) = (rules.cuts, rules.cut, rules.bookmarks);
-            *rules = Rules { cuts, cut, bookmarks, ..Rules::default() };
+            let Rules { cuts, cut, silences, bookmarks, .. } = *rules;
+            *rules = Rules { cuts, cut, silences, bookmarks, ..Rules::default() };
         });
     }
 

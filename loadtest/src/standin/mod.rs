@@ -30,8 +30,8 @@ use tokio::task::JoinSet;
 pub use faults::{Cut, Faults, Verb};
 pub use refusal::Refusal;
 pub use route::Kind;
-pub use store::{Key, Store};
-pub use watch::Activity;
+pub use store::{Deletion, Key, Store};
+pub use watch::{Activity, Counts};
 
 use server::Shared;
 

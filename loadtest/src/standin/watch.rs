@@ -35,6 +35,8 @@ pub struct Counts {
     pub opened: u64,
     /// Watches open now.
     pub open: usize,
+    /// Bookmarks sent.
+    pub bookmarks: u64,
 }
 
 /// What clients do, for tests that wait for a state.
@@ -84,6 +86,7 @@ pub(super) struct Watch {
     bookmark: Option<Instant>,
     pace: Duration,
     cuts: u64,
+    silences: u64,
     rules: watch::Receiver<Rules>,
     revisions: watch::Receiver<u64>,
 }
@@ -94,7 +97,8 @@ impl Watch {
         let selector = query.selector()?;
         let seconds = query.number("timeoutSeconds")?.unwrap_or(DEFAULT_TIMEOUT);
         let (rules, revisions) = (shared.faults.subscribe(), shared.store.revisions());
-        let (cuts, pace) = (rules.borrow().cuts, rules.borrow().bookmarks.unwrap_or(BOOKMARK_PACE));
+        let Rules { cuts, silences, bookmarks, .. } = *rules.borrow();
+        let pace = bookmarks.unwrap_or(BOOKMARK_PACE);
         let now = Instant::now();
         let bookmark = query.flag("allowWatchBookmarks").then(|| now + pace);
         shared.activity.change(route.kind, |counts| {
@@ -103,7 +107,7 @@ impl Watch {
         });
         let end = now + Duration::from_secs(seconds);
         let (ready, after) = (VecDeque::new(), 0);
-        let mut watch = Self { shared, route, selector, after, ready, done: false, end, bookmark, pace, cuts, rules, revisions };
+        let mut watch = Self { shared, route, selector, after, ready, done: false, end, bookmark, pace, cuts, silences, rules, revisions };
         watch.begin(query.number("resourceVersion")?.unwrap_or(0))?;
         Ok(watch)
     }
@@ -134,12 +138,11 @@ impl Watch {
                     Cut::Expired => Some(Ok(Frame::data(event("ERROR", &Refusal::expired().status())))),
                 };
             }
-            if !rules.quiet
-                && let Some(bytes) = self.ready_now()
-            {
+            let quiet = rules.quiet || rules.silences != self.silences;
+            if !quiet && let Some(bytes) = self.ready_now() {
                 return Some(Ok(Frame::data(bytes)));
             }
-            self.wait(rules.quiet).await;
+            self.wait(quiet).await;
         }
         None
     }
@@ -157,6 +160,7 @@ impl Watch {
         match self.bookmark {
             Some(due) if now >= due || self.done => {
                 self.bookmark = Some(now + self.pace);
+                self.shared.activity.change(self.route.kind, |counts| counts.bookmarks += 1);
                 Some(self.bookmark_event())
             }
             _ => None,
