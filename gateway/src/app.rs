@@ -69,10 +69,15 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     let config = Arc::new(Config::load(&args, env, |path| std::fs::read_to_string(path)).map_err(AppError::Config)?);
     let metrics = Metrics::new()?;
     let logs = Logs::install(&config.log, metrics.log_lines_dropped.clone())?;
-    let telemetry = Arc::new(Telemetry { metrics: metrics.clone(), access: ArcSwap::from_pointee(Some(logs.access(&config.log))), recent: Recent::new() });
+    let telemetry = Arc::new(Telemetry {
+        metrics: metrics.clone(),
+        access: ArcSwap::from_pointee(Some(logs.access(&config.log))),
+        recent: Recent::new(),
+    });
     // Bound first: a port that is taken must be known before anything is asked of the cluster.
     let client_port = listener::bind(config.listen)?;
-    let admin_port = TcpListener::bind(config.admin).await.map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", config.admin)))?;
+    let admin_port =
+        TcpListener::bind(config.admin).await.map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", config.admin)))?;
     let (configs, configured) = watch::channel(config.clone());
     let discovery = discovery::start(configured.clone()).await?;
     let gateway = Arc::new(Gateway::new(config.clone(), Arc::new(Dialer::new()), discovery.faults.clone(), telemetry.clone()));
@@ -128,7 +133,12 @@ async fn follow(gateway: Arc<Gateway>, snapshots: SnapshotReader, mut configured
 
 type Reload = (Option<config::Watch>, Arc<watch::Sender<Arc<Config>>>);
 
-fn reload(args: ServeArgs, current: &Arc<Config>, configs: watch::Sender<Arc<Config>>, (gateway, logs): (Arc<Gateway>, Arc<Logs>)) -> io::Result<Reload> {
+fn reload(
+    args: ServeArgs,
+    current: &Arc<Config>,
+    configs: watch::Sender<Arc<Config>>,
+    (gateway, logs): (Arc<Gateway>, Arc<Logs>),
+) -> io::Result<Reload> {
     let telemetry = gateway.telemetry.clone();
     // Without a file nothing will ever be sent, but the receivers must not see the channel closed.
     let configs = Arc::new(configs);

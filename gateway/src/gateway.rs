@@ -17,6 +17,7 @@ use crate::groups::state::GroupState;
 use crate::groups::table::Tables;
 use crate::proxy::headers::via_version;
 use crate::proxy::ingress::BodyBudget;
+use crate::proxy::kept::KeptTotal;
 use crate::proxy::record::Telemetry;
 use crate::shutdown::LameDuck;
 use crate::upstream::keys::EngineKeys;
@@ -38,6 +39,8 @@ pub struct Gateway {
     pub unnamed: Arc<Queue>,
     /// Bytes of request bodies.
     pub bodies: Arc<BodyBudget>,
+    /// Bytes kept so that streams can be carried on.
+    pub kept: Arc<KeptTotal>,
     /// The gateway's own end.
     pub lame_duck: LameDuck,
     /// Our `Via` entries and the name in them.
@@ -60,6 +63,7 @@ impl Gateway {
             held: Arc::new(HeldLimit::new(held.max(1))),
             unnamed: Arc::default(),
             bodies: Arc::default(),
+            kept: Arc::default(),
             lame_duck: LameDuck::default(),
             identity: Identity::new(),
             telemetry,

@@ -11,6 +11,7 @@ use http::{Response, StatusCode};
 use serde_json::json;
 
 use crate::proxy::headers::X_LEADGATE_REASON;
+use crate::telemetry::labels::Route;
 
 /// Longest `Retry-After`: the OpenAI SDK ignores more.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -153,7 +154,9 @@ impl Reject {
     fn message(&self) -> String {
         match self {
             Self::BadRequest(what) => what.clone(),
-            Self::UnknownModel(name) => format!("The model `{}` does not exist. GET /v1/models lists the names that are served.", clip(name)),
+            Self::UnknownModel(name) => {
+                format!("The model `{}` does not exist. GET /v1/models lists the names that are served.", clip(name))
+            }
             Self::UnknownPath => "This path is not routed. See the list of routed paths in the gateway's documentation.".into(),
             Self::MethodNotAllowed(allow) => format!("This method is not allowed here; allowed: {allow}."),
             Self::BodyTooLarge { limit } => format!("The request body is larger than {limit} bytes, the limit of this gateway."),
@@ -208,10 +211,21 @@ impl Reject {
         response
     }
 
-    /// The same as the last event of a stream whose status is long sent. `at_boundary`: the last byte sent ended an event (wire rule S16).
-    pub fn event(&self, at_boundary: bool) -> Bytes {
-        let start: &[u8] = if at_boundary { b"data: " } else { b"\n\ndata: " };
-        [start, &self.body(), b"\n\n"].concat().into()
+    /// The same as the last event of a stream whose status is long sent, in the error form of its API. `at_boundary`: the last byte sent ended an
+    /// event (wire rule S16).
+    pub fn event(&self, route: Route, at_boundary: bool) -> Bytes {
+        let start: &[u8] = if at_boundary { b"" } else { b"\n\n" };
+        let message = self.message();
+        let (name, data): (&[u8], Bytes) = match route {
+            Route::Messages => {
+                (b"event: error\n", json!({ "type": "error", "error": { "type": self.kind(), "message": message } }).to_string().into())
+            }
+            Route::Responses => {
+                (b"event: error\n", json!({ "type": "error", "code": self.code(), "message": message, "param": null }).to_string().into())
+            }
+            _ => (b"", self.body()),
+        };
+        [start, name, b"data: ", &data, b"\n\n"].concat().into()
     }
 
     fn retry_after(&self) -> Option<Duration> {
@@ -252,9 +266,20 @@ mod tests {
 
     #[test]
     fn events_begin_with_a_blank_line_inside_an_event() {
-        assert!(Reject::Internal.event(false).starts_with(b"\n\ndata: {"));
-        assert!(Reject::Internal.event(true).starts_with(b"data: {"));
-        assert!(Reject::Internal.event(true).ends_with(b"}\n\n"));
+        assert!(Reject::Internal.event(Route::ChatCompletions, false).starts_with(b"\n\ndata: {"));
+        assert!(Reject::Internal.event(Route::ChatCompletions, true).starts_with(b"data: {"));
+        assert!(Reject::Internal.event(Route::ChatCompletions, true).ends_with(b"}\n\n"));
+    }
+
+    #[test]
+    fn each_api_has_its_own_error_event() {
+        let messages = Reject::Internal.event(Route::Messages, true);
+        assert!(messages.starts_with(b"event: error\ndata: {\"type\":\"error\",\"error\":{"), "{messages:?}");
+        assert!(
+            Reject::Internal
+                .event(Route::Responses, false)
+                .starts_with(b"\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"internal\"")
+        );
     }
 
     #[test]

@@ -9,17 +9,17 @@ use discovery::snapshot::{Address, GroupId, GroupKey, GroupPhase, Leader, Outloo
 use crate::telemetry::metrics::Metrics;
 
 /// The default configuration.
-pub fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config::default()
 }
 
 /// A registry of its own.
-pub fn metrics() -> Arc<Metrics> {
+pub(crate) fn metrics() -> Arc<Metrics> {
     Metrics::new().unwrap()
 }
 
 /// A serving group with ordinal `n`.
-pub fn group(n: usize) -> ReplicaGroup {
+pub(crate) fn group(n: usize) -> ReplicaGroup {
     ReplicaGroup {
         key: GroupKey(format!("ns/d/server/{n}").into()),
         id: GroupId(format!("ns/d/server/{n}@a").into()),
@@ -37,7 +37,13 @@ pub fn group(n: usize) -> ReplicaGroup {
 }
 
 /// A snapshot with one pool of `groups` serving groups.
-pub fn snapshot(model: &str, groups: usize) -> Arc<Snapshot> {
-    let pool = Pool { model: model.into(), deployment: None, groups: (0..groups).map(|n| Arc::new(group(n))).collect(), outlook: Outlook::Coming, last_replacement: None };
+pub(crate) fn snapshot(model: &str, groups: usize) -> Arc<Snapshot> {
+    let pool = Pool {
+        model: model.into(),
+        deployment: None,
+        groups: (0..groups).map(|n| Arc::new(group(n))).collect(),
+        outlook: Outlook::Coming,
+        last_replacement: None,
+    };
     Arc::new(Snapshot { generation: 1, source: "leaders", pools: BTreeMap::from([(model.into(), Arc::new(pool))]), ..Snapshot::default() })
 }

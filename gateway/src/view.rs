@@ -69,7 +69,8 @@ impl View for GatewayView {
     }
 
     fn discovery(&self) -> DiscoveryStats {
-        let probes = self.probes.read().iter().map(|(step, result, count)| Tally { what: step.as_str(), result: result.as_str(), count }).collect();
+        let probes =
+            self.probes.read().iter().map(|(step, result, count)| Tally { what: step.as_str(), result: result.as_str(), count }).collect();
         let report = self.status.report();
         let (mut watch_restarts, mut lists) = (Vec::new(), Vec::new());
         for ((_, kind), watch) in &report.watches {
@@ -86,7 +87,13 @@ impl View for GatewayView {
         let report = self.status.report();
         let watch = |((scope, kind), watch): (&(discovery::fact::Str, discovery::fact::Kind), &discovery::status::WatchReport)| WatchView {
             resource: if scope.is_empty() { kind.resource().to_owned() } else { format!("{} in {scope}", kind.resource()) },
-            state: if watch.last_error.is_some() { "failing" } else if watch.listed { "watching" } else { "listing" },
+            state: if watch.last_error.is_some() {
+                "failing"
+            } else if watch.listed {
+                "watching"
+            } else {
+                "listing"
+            },
             idle: now.duration_since(watch.last_sign.unwrap_or(self.started)).unwrap_or_default(),
             error: watch.denied.as_ref().map(ToString::to_string).or_else(|| watch.last_error.clone()),
         };

@@ -32,7 +32,13 @@ impl Signs {
         if group.broken {
             bits |= Self::BROKEN;
         }
-        let ends = [Reason::MemberDeleting, Reason::MemberMissing, Reason::ReplacementCleanup, Reason::DeploymentDeleting, Reason::ContainerRestarted];
+        let ends = [
+            Reason::MemberDeleting,
+            Reason::MemberMissing,
+            Reason::ReplacementCleanup,
+            Reason::DeploymentDeleting,
+            Reason::ContainerRestarted,
+        ];
         if group.reasons.iter().any(|reason| ends.contains(reason)) {
             bits |= Self::DYING;
         }

@@ -19,6 +19,10 @@ use crate::reject::Reject;
 /// Retry-After while no replacement was measured yet.
 const RETRY_AFTER_GUESS: Duration = Duration::from_secs(10);
 
+/// Resumed streams that a leader takes at once before it has delivered their first events. More than new requests behind a leader that has just come
+/// up: their prompts are short work for a warm engine, and their clients are in the middle of a sentence.
+const RESUME_PACE: usize = 16;
+
 /// What waits.
 #[derive(Debug, Clone)]
 pub struct Need {
@@ -50,10 +54,11 @@ pub fn at_once(gateway: &Gateway, model: &str) -> Option<Ticket> {
     (entry.state.queue.is_empty() && entry.any_available()).then(|| Ticket { entry: entry.clone(), grant: None })
 }
 
-/// Waits for a ticket.
+/// Waits for a ticket. Resumed streams always go through the queue: many of them break at once, and a leader takes them at a pace.
 pub async fn wait(gateway: &Gateway, mut need: Need) -> Result<Ticket, Reject> {
+    let paced = need.priority == Priority::Resume;
     loop {
-        if let Some(ticket) = at_once(gateway, &need.model) {
+        if let Some(ticket) = at_once(gateway, &need.model).filter(|_| !paced) {
             return Ok(ticket);
         }
         let Some(entry) = gateway.tables.load().pool(&need.model).cloned() else {
@@ -77,7 +82,8 @@ async fn queue_up(gateway: &Gateway, entry: &Arc<PoolEntry>, need: &Need) -> Res
     let mut waiting = entry.state.queue.join(need.priority, need.bytes, bounds, &gateway.held).map_err(full)?;
     // A leader that came up between the look and the join has released nobody yet.
     if let Some(entry) = gateway.tables.load().pool(&need.model) {
-        entry.state.queue.open(entry.available(), hold.release);
+        let pace = if need.priority == Priority::Resume { hold.release.max(RESUME_PACE) } else { hold.release };
+        entry.state.queue.open(entry.available(), pace);
     }
     until_granted(&mut waiting, &mut outlook, hold, need).await.ok_or_else(|| timed_out(gateway, need))
 }

@@ -127,7 +127,12 @@ async fn dial(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings)
 }
 
 /// Waits for `answer` with the clock, and with an eye on the group: silence of a group that is leaving or broken is a loss.
-pub async fn watched<T>(answer: impl Future<Output = T>, candidate: &Candidate, settings: &PoolSettings, deadline: (Instant, Clock)) -> Result<T, Outcome> {
+pub async fn watched<T>(
+    answer: impl Future<Output = T>,
+    candidate: &Candidate,
+    settings: &PoolSettings,
+    deadline: (Instant, Clock),
+) -> Result<T, Outcome> {
     let mut answer = pin!(answer);
     loop {
         let changed = pin!(candidate.state.changed().notified());

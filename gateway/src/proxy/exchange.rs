@@ -10,20 +10,23 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use discovery::Fault;
 use http_body::{Body, Frame};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep};
 
-use crate::proxy::job::{Answer, Hold, Job, Opened, Stop, is_event_stream};
-use crate::proxy::relay::{Broken, Relay, Seen};
-use crate::proxy::retry::Failure;
+use crate::proxy::carry::{self, Break, Carried};
+use crate::proxy::job::{Answer, Hold, Job, Stop, is_event_stream};
+use crate::proxy::kept::Kept;
+use crate::proxy::relay::{Relay, Seen};
 use crate::proxy::whole::{self, Gathered};
 use crate::reject::Reject;
+use crate::resume::{Cause, End, Route, Watch};
 use crate::server::io::Written;
 use crate::shutdown::Phase;
-use crate::sse::Action;
 
 /// A comment event: keeps clients and middle boxes from timing out (wire rule S15).
 const HEARTBEAT: &[u8] = b": waiting for a replica\n\n";
+const MOVED: &[u8] = b": carried on by another replica\n\n";
 /// How often the last event's flush is looked for, and for how long, before the cut.
 const FLUSH_LOOK: Duration = Duration::from_millis(2);
 const FLUSH_LOOKS: u32 = 500;
@@ -33,16 +36,30 @@ const FLUSH_LOOKS: u32 = 500;
 #[error("the answer was cut after an error event")]
 pub struct CutShort;
 
-type Opening = Pin<Box<dyn Future<Output = (Box<Job>, Result<Opened, Stop>)> + Send + Sync>>;
+/// What a wait brings back.
+pub struct Progress {
+    /// The request.
+    pub job: Box<Job>,
+    watch: Option<Box<Watch>>,
+    /// A leader's answer, or none.
+    pub result: Result<Carried, Reject>,
+}
+
+/// A wait for a leader, in which the request lives meanwhile.
+pub type Opening = Pin<Box<dyn Future<Output = Progress> + Send>>;
 
 enum State {
-    /// Waiting for a leader; the job is in the future.
     Opening(Opening),
     Relaying(Box<Relay>),
-    /// The last bytes have been given to hyper; the cut follows when they are flushed.
-    Cutting { looks: u32, timer: Pin<Box<Sleep>>, bytes: u64, flushes: u64 },
     /// Ends properly at the next poll.
     Ended,
+    /// The last bytes have been given to hyper; the cut follows when they are flushed.
+    Cutting {
+        looks: u32,
+        timer: Pin<Box<Sleep>>,
+        bytes: u64,
+        flushes: u64,
+    },
     Done,
 }
 
@@ -50,11 +67,18 @@ enum State {
 pub struct Exchange {
     job: Option<Box<Job>>,
     state: State,
+    /// `None` while it is away with an opening, and for answers that are no streams of events.
+    watch: Option<Box<Watch>>,
+    kept: Kept,
     written: Arc<Written>,
     heartbeat: Option<Pin<Box<Sleep>>>,
     pace: Duration,
+    /// The answer is a stream of events.
+    events: bool,
     /// The last byte given to the client ended an event.
     at_boundary: bool,
+    /// When the stream broke, until the next leader's first bytes.
+    broke: Option<Instant>,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -64,33 +88,48 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// An answer whose leader is known.
-    pub fn relaying(job: Box<Job>, relay: Relay, written: Arc<Written>) -> Self {
+    /// An answer whose leader is known. `events`: it is a stream of events.
+    pub fn relaying(mut job: Box<Job>, relay: Relay, written: Arc<Written>, events: bool) -> Self {
+        let kept = Kept::new(&job.gateway.kept);
+        let watch = events.then(|| watch_of(&job));
+        if !events || !keeps_request(&job) {
+            job.forget_body();
+        }
         let pace = relay.settings.hold.heartbeat_interval;
-        Self { job: Some(job), state: State::Relaying(Box::new(relay)), written, heartbeat: None, pace, at_boundary: true }
+        let state = State::Relaying(Box::new(relay));
+        Self { job: Some(job), state, watch, kept, written, heartbeat: None, pace, events, at_boundary: true, broke: None }
     }
 
     /// A stream whose client is told to wait, at once and then at `pace`.
-    pub fn waiting(opening: Opening, pace: Duration, written: Arc<Written>) -> Self {
-        let heartbeat = Some(Box::pin(sleep_until(Instant::now())));
-        Self { job: None, state: State::Opening(opening), written, heartbeat, pace, at_boundary: true }
+    pub fn waiting(opening: Opening, kept: Kept, pace: Duration, written: Arc<Written>) -> Self {
+        let heartbeat = Some(Box::pin(sleep(Duration::ZERO)));
+        Self {
+            job: None,
+            state: State::Opening(opening),
+            watch: None,
+            kept,
+            written,
+            heartbeat,
+            pace,
+            events: true,
+            at_boundary: true,
+            broke: None,
+        }
     }
 
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, CutShort>>> {
         loop {
             match &mut self.state {
                 State::Opening(opening) => {
-                    if let Poll::Ready((job, result)) = opening.as_mut().poll(cx) {
-                        self.job = Some(job);
-                        if let Some(last) = self.opened(result) {
-                            return Poll::Ready(Some(Ok(last)));
-                        }
-                        continue;
+                    let Poll::Ready(progress) = opening.as_mut().poll(cx) else {
+                        return self.heartbeat(cx).map(|comment| Some(Ok(comment)));
+                    };
+                    if let Some(bytes) = self.progress(progress) {
+                        return Poll::Ready(Some(Ok(bytes)));
                     }
-                    return self.heartbeat(cx).map(|comment| Some(Ok(comment)));
                 }
                 State::Relaying(relay) => {
-                    let seen = ready!(relay.poll(cx, &mut |_| Action::Forward));
+                    let seen = ready!(relay.poll(cx, self.watch.as_deref_mut()));
                     if let Some(bytes) = self.seen(seen) {
                         return Poll::Ready(Some(Ok(bytes)));
                     }
@@ -106,12 +145,10 @@ impl Exchange {
                     self.state = State::Done;
                     return Poll::Ready(Some(Err(CutShort)));
                 }
-                State::Ended => {
-                    self.complete();
+                State::Ended | State::Done => {
                     self.state = State::Done;
                     return Poll::Ready(None);
                 }
-                State::Done => return Poll::Ready(None),
             }
         }
     }
@@ -123,20 +160,32 @@ impl Exchange {
         timer.as_mut().reset(Instant::now() + pace);
         // The new deadline has to be registered before this poll ends.
         let _ = timer.as_mut().poll(cx);
-        Poll::Ready(Bytes::from_static(HEARTBEAT))
+        // Inside an event that is passed on in parts a comment would be data.
+        if self.at_boundary { Poll::Ready(Bytes::from_static(HEARTBEAT)) } else { Poll::Pending }
     }
 
     /// A leader was found for a stream whose head is long sent, or none was.
-    fn opened(&mut self, result: Result<Opened, Stop>) -> Option<Bytes> {
+    fn progress(&mut self, progress: Progress) -> Option<Bytes> {
         self.heartbeat = None;
-        match result {
-            Ok(Opened { candidate, settings, grant, sent, answer: Answer::Running { started, prefix } }) => {
-                self.state = State::Relaying(Box::new(Relay::new((*started, prefix), candidate, settings, grant, (sent, true))));
-                None
+        self.watch = progress.watch.or_else(|| Some(watch_of(&progress.job)));
+        let job = self.job.insert(progress.job);
+        job.record.comforted();
+        let opened = match progress.result {
+            Ok(Carried::Opened(opened)) => opened,
+            Ok(Carried::Finish(events)) => {
+                self.ended(End::Complete);
+                return Some(events);
             }
-            Ok(Opened { answer: Answer::Whole { head, body }, .. }) => Some(self.last_event("upstream_error", upstream_error_event(head.status, &body))),
-            Err(Stop::Reject(reject)) => Some(self.refuse(&reject)),
-            Err(Stop::MustHold) => Some(self.refuse(&Reject::Internal)),
+            Err(reject) => return Some(self.refuse(&reject)),
+        };
+        match opened.answer {
+            Answer::Running { started, prefix } => {
+                let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, true));
+                let comment = self.broke.is_some() && relay.settings.resume.comment && self.at_boundary;
+                self.state = State::Relaying(Box::new(relay));
+                comment.then(|| Bytes::from_static(MOVED))
+            }
+            Answer::Whole { head, body } => Some(self.last_event("upstream_error", upstream_error_event(head.status, &body))),
         }
     }
 
@@ -146,8 +195,11 @@ impl Exchange {
                 self.passed(bytes.len());
                 Some(bytes)
             }
-            Seen::End => self.end(),
-            Seen::Broken(broken) => self.broken(broken),
+            Seen::End(end) => {
+                self.ended(end);
+                None
+            }
+            Seen::Broken(cause, why) => self.broken(cause, why),
             Seen::Late(clock) => Some(self.refuse(&Reject::UpstreamTimeout(clock))),
             Seen::Nudged => {
                 let cutting = self.job.as_ref().is_some_and(|job| job.gateway.lame_duck.phase() >= Phase::Cutting);
@@ -158,62 +210,75 @@ impl Exchange {
 
     fn passed(&mut self, bytes: usize) {
         let State::Relaying(relay) = &self.state else { return };
-        self.at_boundary = relay.at_boundary();
-        if let Some(job) = &mut self.job {
-            job.record.response_bytes += bytes as u64;
-            if relay.begun() {
-                job.record.first_event();
-            }
+        let Some(job) = &mut self.job else { return };
+        job.record.response_bytes += bytes as u64;
+        if relay.begun() {
+            job.record.first_event();
+        }
+        let Some(watch) = &mut self.watch else { return };
+        self.at_boundary = watch.at_boundary();
+        if let Some(broke) = self.broke.take() {
+            job.record.paused(broke.elapsed());
+        }
+        let request = job.body().len();
+        let kept = watch.stream().kept_bytes() + request;
+        let max = relay.settings.resume.total_bytes;
+        if kept > 0 && watch.stream().lost().is_none() && !self.kept.grow(kept, max) {
+            watch.stream().forget();
+            job.forget_body();
+            self.kept.clear();
+            job.gateway.telemetry.metrics.resume_not_kept.inc();
         }
     }
 
-    fn end(&mut self) -> Option<Bytes> {
-        let State::Relaying(relay) = &mut self.state else { return None };
-        let rest = relay.rest();
+    fn ended(&mut self, end: End) {
         self.state = State::Ended;
-        (!rest.is_empty()).then_some(rest)
-    }
-
-    fn complete(&mut self) {
-        if let Some(job) = &mut self.job {
-            job.record.complete();
+        let Some(job) = &mut self.job else { return };
+        match end {
+            End::EngineError => job.record.engine_error(),
+            End::Complete | End::Broken(_) => job.record.complete(),
         }
     }
 
-    fn broken(&mut self, broken: Broken) -> Option<Bytes> {
+    fn broken(&mut self, cause: Cause, why: String) -> Option<Bytes> {
         let State::Relaying(relay) = std::mem::replace(&mut self.state, State::Done) else { return None };
-        let (candidate, begun, streams) = (relay.candidate.clone(), relay.begun(), relay.at_boundary());
-        self.at_boundary = streams;
-        let (fault, why) = match broken {
-            Broken::Lost(why) => (discovery::Fault::Reset, why),
-            Broken::Stalled => (discovery::Fault::Hang, "silent while its group was leaving or broken".to_owned()),
-        };
+        let from = relay.candidate.clone();
+        // The connection is closed now: this is what lets a stopped engine exit (engine fact 4).
         drop(relay);
         let mut job = self.job.take()?;
-        job.gateway.fault(&candidate.state, fault);
-        if begun || !job.streamed() {
+        if let Some(fault) = fault_of(cause) {
+            job.gateway.fault(&from.state, fault);
+        }
+        let Some(mut watch) = self.watch.take() else {
             self.job = Some(job);
             return Some(self.refuse(&Reject::UpstreamReset(why)));
-        }
+        };
+        self.broke.get_or_insert_with(Instant::now);
         self.state = State::Opening(Box::pin(async move {
-            let result = job.again(candidate, Failure::Unknown, Reject::UpstreamReset(why)).await;
+            let gateway = job.gateway.clone();
+            let broke = Break { cause, why, from };
+            let result = tokio::select! {
+                biased;
+                result = carry::on(&mut job, &mut watch, broke) => result,
+                () = gateway.lame_duck.reached(Phase::Cutting) => Err(Reject::ShuttingDown),
+            };
             let result = as_stream(result).await;
-            (job, result)
+            Progress { job, watch: Some(watch), result }
         }));
         None
     }
 
     /// Ends the stream by an error event, then a cut. An answer that is no stream of events is only cut.
     fn refuse(&mut self, reject: &Reject) -> Bytes {
-        self.last_event(reject.code(), reject.event(self.at_boundary))
+        let route = self.job.as_ref().map_or(crate::telemetry::labels::Route::ChatCompletions, |job| job.inbound.route);
+        self.last_event(reject.code(), reject.event(route, self.at_boundary))
     }
 
     fn last_event(&mut self, code: &'static str, event: Bytes) -> Bytes {
-        let streamed = self.job.as_ref().is_none_or(|job| job.streamed());
         if let Some(job) = &mut self.job {
-            if streamed { job.record.stream_error(code) } else { job.record.cut(code) }
+            if self.events { job.record.stream_error(code) } else { job.record.cut(code) }
         }
-        let event = if streamed { event } else { Bytes::new() };
+        let event = if self.events { event } else { Bytes::new() };
         self.state = State::Cutting {
             looks: 0,
             timer: Box::pin(sleep(FLUSH_LOOK)),
@@ -236,37 +301,72 @@ impl Body for Exchange {
 /// The future of a stream that waits for its first leader.
 pub fn opening(mut job: Box<Job>) -> Opening {
     Box::pin(async move {
-        let cut = job.gateway.clone();
+        let gateway = job.gateway.clone();
         let result = tokio::select! {
             biased;
             result = job.open(Hold::Wait) => result,
-            () = cut.lame_duck.reached(Phase::Cutting) => Err(Stop::Reject(Reject::ShuttingDown)),
+            () = gateway.lame_duck.reached(Phase::Cutting) => Err(Stop::Reject(Reject::ShuttingDown)),
         };
-        let result = as_stream(result).await;
-        (job, result)
+        let result = result.map(Carried::Opened).map_err(|stop| match stop {
+            Stop::Reject(reject) => reject,
+            Stop::MustHold => Reject::Internal,
+        });
+        Progress { job, watch: None, result }
     })
 }
 
-/// What is no stream of events is read whole: its client can only be told by an event now.
-async fn as_stream(result: Result<Opened, Stop>) -> Result<Opened, Stop> {
-    let mut opened = result?;
-    let Answer::Running { mut started, prefix } = opened.answer else { return Ok(opened) };
+/// [`opening`] for a client that has been told 200: what is no stream of events is read whole, since it can only be told of by an event.
+pub fn opening_stream(opening: Opening) -> Opening {
+    Box::pin(async move {
+        let mut progress = opening.await;
+        progress.result = as_stream(progress.result).await;
+        progress
+    })
+}
+
+async fn as_stream(result: Result<Carried, Reject>) -> Result<Carried, Reject> {
+    let mut opened = match result? {
+        Carried::Opened(opened) => opened,
+        finish @ Carried::Finish(_) => return Ok(finish),
+    };
+    let Answer::Running { mut started, prefix } = opened.answer else { return Ok(Carried::Opened(opened)) };
     if started.head.status.is_success() && is_event_stream(&started.head) {
         opened.answer = Answer::Running { started, prefix };
-        return Ok(opened);
+        return Ok(Carried::Opened(opened));
     }
     let body = match whole::gather(&mut started).await {
         Gathered::Whole(body) | Gathered::Long(body) => body,
-        Gathered::Cut(why) => return Err(Stop::Reject(Reject::UpstreamReset(why))),
+        Gathered::Cut(why) => return Err(Reject::UpstreamReset(why)),
     };
     opened.answer = Answer::Whole { head: Box::new(started.head), body };
-    Ok(opened)
+    Ok(Carried::Opened(opened))
+}
+
+fn watch_of(job: &Job) -> Box<Watch> {
+    Box::new(Watch::new(Route::of(job.inbound.target.path()), &job.settings().resume))
+}
+
+/// Whether the request may be needed again once its stream runs.
+fn keeps_request(job: &Job) -> bool {
+    let resume = &job.settings().resume;
+    resume.enabled && job.body().len() <= resume.request_bytes && Route::of(job.inbound.target.path()).resumable()
+}
+
+/// What a break says of the leader.
+fn fault_of(cause: Cause) -> Option<Fault> {
+    match cause {
+        Cause::Stall => Some(Fault::Hang),
+        Cause::Cut => Some(Fault::Reset),
+        Cause::EngineError | Cause::Abort | Cause::NoFinish => Some(Fault::BrokenStream),
+        Cause::Gone | Cause::Differed | Cause::Unreadable => None,
+    }
 }
 
 /// A leader's error answer as an event: its own error object where it has one.
 fn upstream_error_event(status: http::StatusCode, body: &[u8]) -> Bytes {
     match serde_json::from_slice::<serde_json::Value>(body) {
         Ok(answer) if answer.get("error").is_some_and(|e| !e.is_null()) => format!("data: {answer}\n\n").into(),
-        _ => Reject::UpstreamReset(format!("it answered {status} where a stream was expected")).event(true),
+        _ => Reject::UpstreamReset(format!("it answered {status} where a stream was expected"))
+            .event(crate::telemetry::labels::Route::ChatCompletions, true),
     }
 }

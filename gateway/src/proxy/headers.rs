@@ -3,8 +3,8 @@
 //! Owns: hop-by-hop rules (RFC 9110 7.6.1), `Via`, `Host`, cookies from HTTP/2, the request id. Must not: know leaders or bodies.
 
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Uri, Version};
 
@@ -91,7 +91,8 @@ pub fn upward(client: &HeaderMap, add: &Upward<'_>) -> HeaderMap {
 /// Drops the fields of the upstream hop from an answer, in place.
 pub fn downward(headers: &mut HeaderMap) {
     let named = named_by_connection(headers);
-    for name in [CONNECTION, TRANSFER_ENCODING, TE, UPGRADE, TRAILER, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, KEEP_ALIVE, PROXY_CONNECTION] {
+    for name in [CONNECTION, TRANSFER_ENCODING, TE, UPGRADE, TRAILER, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, KEEP_ALIVE, PROXY_CONNECTION]
+    {
         headers.remove(name);
     }
     for name in named {
@@ -164,21 +165,36 @@ mod tests {
     #[test]
     fn drops_hop_by_hop_fields_and_those_that_connection_names() {
         let got = up(
-            &[("connection", "close, X-Foo"), ("x-foo", "1"), ("x-bar", "2"), ("te", "trailers"), ("keep-alive", "5"), ("upgrade", "h2c"), ("expect", "100-continue")],
+            &[
+                ("connection", "close, X-Foo"),
+                ("x-foo", "1"),
+                ("x-bar", "2"),
+                ("te", "trailers"),
+                ("keep-alive", "5"),
+                ("upgrade", "h2c"),
+                ("expect", "100-continue"),
+            ],
             false,
         );
         assert_eq!(got.get("x-bar").unwrap(), "2");
         for gone in ["connection", "x-foo", "te", "keep-alive", "upgrade", "expect"] {
             assert!(!got.contains_key(gone), "{gone}");
         }
-        let mut down = map(&[("connection", "x-secret"), ("x-secret", "1"), ("set-cookie", "a=1"), ("set-cookie", "b=2"), ("transfer-encoding", "chunked")]);
+        let mut down = map(&[
+            ("connection", "x-secret"),
+            ("x-secret", "1"),
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+            ("transfer-encoding", "chunked"),
+        ]);
         downward(&mut down);
         assert_eq!(down, map(&[("set-cookie", "a=1"), ("set-cookie", "b=2")]));
     }
 
     #[test]
     fn joins_cookies_appends_via_and_keeps_order() {
-        let got = up(&[("cookie", "a=1"), ("via", "1.0 other"), ("cookie", "b=2"), ("x", "1"), ("x", "2"), ("accept-encoding", "gzip")], true);
+        let got =
+            up(&[("cookie", "a=1"), ("via", "1.0 other"), ("cookie", "b=2"), ("x", "1"), ("x", "2"), ("accept-encoding", "gzip")], true);
         assert_eq!(got.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2"]);
         assert_eq!(got.get_all(VIA).iter().collect::<Vec<_>>(), ["1.0 other", "1.1 leadgate"]);
         assert_eq!(got.get_all("x").iter().collect::<Vec<_>>(), ["1", "2"]);

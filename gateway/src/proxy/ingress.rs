@@ -120,9 +120,21 @@ pub async fn read(
     }
     let mut charge = BodyCharge::new(budget);
     let (body, scan) = collect(body, limits, &mut charge).await?;
-    let scanned = scan.finish().map_err(|error: ScanError| Reject::BadRequest(format!("{error}: send a JSON object with a `model` field")))?;
+    let scanned =
+        scan.finish().map_err(|error: ScanError| Reject::BadRequest(format!("{error}: send a JSON object with a `model` field")))?;
     let target = parts.uri.into_parts().path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
-    Ok(Inbound { route, method: parts.method, target, version: parts.version, headers: parts.headers, host, request_id, scanned, body, charge })
+    Ok(Inbound {
+        route,
+        method: parts.method,
+        target,
+        version: parts.version,
+        headers: parts.headers,
+        host,
+        request_id,
+        scanned,
+        body,
+        charge,
+    })
 }
 
 async fn collect(mut body: Incoming, limits: &Limits, charge: &mut BodyCharge) -> Result<(RequestBody, Scan), Reject> {

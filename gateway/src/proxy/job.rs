@@ -9,25 +9,28 @@ use config::{Config, PoolSettings};
 use discovery::Fault;
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::uri::PathAndQuery;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
 use crate::gateway::{Entered, Gateway};
 use crate::groups::permits::Permit;
 use crate::groups::queue::{Bounds, Grant, Priority};
-use crate::groups::state::GroupState;
 use crate::groups::table::{Candidate, PoolEntry};
 use crate::proxy::admit::{self, Need, Ticket};
 use crate::proxy::attempt::{self, NotSent, Outbound, Outcome, Place, Started};
 use crate::proxy::body::RequestBody;
 use crate::proxy::headers::{self, Upward};
-use crate::proxy::ingress::Inbound;
-use crate::proxy::pick;
+use crate::proxy::ingress::{BodyCharge, Inbound};
+use crate::proxy::pick::{self, Tried};
 use crate::proxy::record::Record;
 use crate::proxy::retry::{self, Evidence, Failure, Tries, Verdict};
 use crate::proxy::route::{self, NoTarget, Target};
 use crate::proxy::whole::{self, Gathered, Says};
 use crate::reject::{Clock, Reject};
+
+/// What a stalled try is told of.
+pub(super) const SILENT: &str = "silent while its group was leaving or broken";
 
 /// Whether `open` may wait in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +102,7 @@ pub struct Job {
     target: Option<Target>,
     /// As a leader gets it; set with the target.
     body: RequestBody,
-    tried: SmallVec<[Arc<GroupState>; 2]>,
+    tried: SmallVec<[Tried; 2]>,
     held_since: Option<Instant>,
     priority: Priority,
     _entered: Entered,
@@ -107,7 +110,13 @@ pub struct Job {
 
 impl Job {
     /// A request that has just been read.
-    pub fn new((gateway, worker): (Arc<Gateway>, usize), config: Arc<Config>, inbound: Inbound, record: Record, entered: Entered) -> Box<Self> {
+    pub fn new(
+        (gateway, worker): (Arc<Gateway>, usize),
+        config: Arc<Config>,
+        inbound: Inbound,
+        record: Record,
+        entered: Entered,
+    ) -> Box<Self> {
         Box::new(Self {
             gateway,
             worker,
@@ -163,7 +172,7 @@ impl Job {
             if !again {
                 return failed.instead.map_err(Stop::Reject);
             }
-            self.tried.push(candidate.state);
+            self.tried.push(Tried::now(&candidate.state));
             last = Some(failed.instead);
         }
     }
@@ -174,7 +183,7 @@ impl Job {
         if !self.may_try_again(&entry, &candidate, failure).await {
             return Err(Stop::Reject(instead));
         }
-        self.tried.push(candidate.state);
+        self.tried.push(Tried::now(&candidate.state));
         self.open(Hold::Wait).await
     }
 
@@ -218,7 +227,11 @@ impl Job {
         let bounds = Bounds { requests: hold.max_requests, bytes: hold.max_bytes };
         let bytes = self.inbound.body.len() as u64;
         // Only for its bounds: nobody is granted here, each waiter looks for itself.
-        let _waiting = self.gateway.unnamed.join(Priority::Fresh, bytes, bounds, &self.gateway.held).map_err(|_| Reject::QueueFull { what: "requests waiting for an unknown model" })?;
+        let _waiting = self
+            .gateway
+            .unnamed
+            .join(Priority::Fresh, bytes, bounds, &self.gateway.held)
+            .map_err(|_| Reject::QueueFull { what: "requests waiting for an unknown model" })?;
         let mut changed = self.gateway.tables.subscribe();
         loop {
             match route::resolve(&self.gateway.tables.load(), &self.config, &self.inbound.scanned) {
@@ -235,19 +248,89 @@ impl Job {
 
     async fn attempt(&mut self, candidate: &Candidate, settings: Arc<PoolSettings>, grant: Option<Grant>) -> Result<Opened, Failed> {
         let sent = Instant::now();
-        let clock = if self.streamed() { (sent + settings.clocks.first_event, Clock::FirstEvent) } else { (sent + settings.clocks.response, Clock::Response) };
-        let request = Outbound { method: &self.inbound.method, target: &self.inbound.target, headers: self.headers(&settings), body: &self.body, deadline: clock };
-        let place = Place { gateway: &self.gateway, worker: self.worker };
-        match attempt::run(place, candidate, &settings, request).await {
+        let clock = if self.streamed() {
+            (sent + settings.clocks.first_event, Clock::FirstEvent)
+        } else {
+            (sent + settings.clocks.response, Clock::Response)
+        };
+        match self.send(candidate, &settings, (&self.inbound.target, &self.body), clock).await {
             Outcome::Started(started) => {
-                let opened = Opened { candidate: candidate.clone(), settings, grant, sent, answer: Answer::Running { started, prefix: Bytes::new() } };
+                let opened = Opened {
+                    candidate: candidate.clone(),
+                    settings,
+                    grant,
+                    sent,
+                    answer: Answer::Running { started, prefix: Bytes::new() },
+                };
                 self.read_on(opened, clock).await
             }
-            Outcome::NotSent(why) => Err(self.not_sent(candidate, &why)),
-            Outcome::Cut(why) => Err(self.lost(candidate, Fault::Reset, Reject::UpstreamReset(why))),
-            Outcome::Silent => Err(self.lost(candidate, Fault::Hang, Reject::UpstreamReset("silent while its group was leaving or broken".into()))),
-            Outcome::TimedOut(clock) => Err(Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock))),
+            other => Err(self.failed(candidate, other)),
         }
+    }
+
+    /// One try with this path and body.
+    pub(super) async fn send(
+        &self,
+        candidate: &Candidate,
+        settings: &PoolSettings,
+        (target, body): (&PathAndQuery, &RequestBody),
+        deadline: (Instant, Clock),
+    ) -> Outcome {
+        let request = Outbound { method: &self.inbound.method, target, headers: self.headers(settings), body, deadline };
+        attempt::run(Place { gateway: &self.gateway, worker: self.worker }, candidate, settings, request).await
+    }
+
+    fn failed(&self, candidate: &Candidate, outcome: Outcome) -> Failed {
+        match outcome {
+            Outcome::NotSent(why) => self.not_sent(candidate, &why),
+            Outcome::Cut(why) => self.lost(candidate, Fault::Reset, Reject::UpstreamReset(why)),
+            Outcome::Silent => self.lost(candidate, Fault::Hang, Reject::UpstreamReset(SILENT.to_owned())),
+            Outcome::TimedOut(clock) => Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock)),
+            Outcome::Started(_) => Failed::new(Failure::Clock, Reject::Internal),
+        }
+    }
+
+    /// Reports what a failed try says of the leader, and never takes it again for this request.
+    pub(super) fn give_up_on(&mut self, candidate: &Candidate, outcome: Outcome) -> Reject {
+        let failed = self.failed(candidate, outcome);
+        self.tried.push(Tried::now(&candidate.state));
+        failed.instead.err().unwrap_or(Reject::Internal)
+    }
+
+    /// Never takes this leader again for this request, unless it is proven anew.
+    pub(super) fn exclude(&mut self, candidate: &Candidate) {
+        self.tried.push(Tried::now(&candidate.state));
+    }
+
+    /// A leader that carries a broken stream on; waits for its turn among others that broke.
+    pub(super) async fn next_leader(&mut self) -> Result<(Candidate, Arc<PoolSettings>, Option<Grant>), Reject> {
+        let Some(model) = self.model().cloned() else { return Err(Reject::Internal) };
+        let need = Need { model, priority: Priority::Resume, stream: true, bytes: 0, since: Instant::now() };
+        let ticket = admit::wait(&self.gateway, need).await?;
+        let candidate = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()).cloned();
+        let candidate = candidate.ok_or_else(|| admit::no_serving_group(&ticket.entry))?;
+        self.tries.attempts += 1;
+        self.record.tried(&candidate.group.key.0);
+        Ok((candidate, ticket.entry.settings.clone(), ticket.grant))
+    }
+
+    /// A stream broke at `candidate`: is another move allowed? Leaders tried at earlier breaks count no longer.
+    pub(super) fn may_move(&mut self, candidate: &Candidate, planned: bool) -> bool {
+        self.tried.clear();
+        self.tried.push(Tried::now(&candidate.state));
+        self.tries.may_move(!planned, u32::MAX)
+    }
+
+    /// The body as a leader gets it.
+    pub(super) fn body(&self) -> &RequestBody {
+        &self.body
+    }
+
+    /// Lets go of what only a second try would need.
+    pub(super) fn forget_body(&mut self) {
+        self.body = RequestBody::default();
+        self.inbound.body = RequestBody::default();
+        self.inbound.charge = BodyCharge::new(&self.gateway.bodies);
     }
 
     fn headers(&self, settings: &PoolSettings) -> http::HeaderMap {
@@ -298,7 +381,7 @@ impl Job {
             }
             Ok(Gathered::Cut(why)) => return Err(self.lost(&candidate, Fault::Reset, Reject::UpstreamReset(why))),
             Err(Outcome::TimedOut(clock)) => return Err(Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock))),
-            Err(_) => return Err(self.lost(&candidate, Fault::Hang, Reject::UpstreamReset("silent while its group was leaving or broken".into()))),
+            Err(_) => return Err(self.lost(&candidate, Fault::Hang, Reject::UpstreamReset(SILENT.to_owned()))),
         };
         let says = whole::judge(started.head.status, &body);
         let Started { head, permit, .. } = *started;
@@ -363,6 +446,7 @@ fn note(gateway: &Gateway, permit: &Permit, status: StatusCode, says: Says) {
 
 /// A stream of events that can be told apart.
 pub fn is_event_stream(head: &http::response::Parts) -> bool {
-    let event_stream = head.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
+    let event_stream =
+        head.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
     event_stream && head.headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
 }

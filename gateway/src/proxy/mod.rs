@@ -1,15 +1,17 @@
 //! The life of a request, from its head to its last byte. All branching is here and in `job`; the leaves compute.
 //!
-//! Forward only: `ingress` (read) → `route` (whose) → `admit` (wait) → `pick` (where) → `attempt` (try) → `retry` (again?) → `relay` (pass on). The
-//! backward edges are the bounded retry and the resume, both in `job`.
+//! Forward only: `ingress` (read) → `route` (whose) → `admit` (wait) → `pick` (where) → `attempt` (try) → `retry` (again?) → `relay` (pass on), under
+//! an `exchange`. The backward edges are the bounded retry (`job`) and the resume (`carry`).
 
 pub mod admit;
 pub mod attempt;
 pub mod body;
+pub mod carry;
 pub mod exchange;
 pub mod headers;
 pub mod ingress;
 pub mod job;
+pub mod kept;
 pub mod models;
 pub mod pick;
 pub mod record;

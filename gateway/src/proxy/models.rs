@@ -5,8 +5,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::groups::table::Table;

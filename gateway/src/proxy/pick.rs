@@ -10,16 +10,34 @@ use rand::Rng;
 use crate::groups::state::GroupState;
 use crate::groups::table::{Candidate, PoolEntry};
 
+/// A leader that a request has been at. It may be taken again only when it has been proven anew since.
+#[derive(Debug, Clone)]
+pub struct Tried {
+    group: Arc<GroupState>,
+    proof: u64,
+}
+
+impl Tried {
+    /// The leader as of now.
+    pub fn now(group: &Arc<GroupState>) -> Self {
+        Self { group: group.clone(), proof: group.proof() }
+    }
+
+    fn excludes(&self, group: &Arc<GroupState>) -> bool {
+        Arc::ptr_eq(&self.group, group) && group.proof() <= self.proof
+    }
+}
+
 /// Draws before all candidates are looked at.
 const DRAWS: usize = 4;
 
 /// The leader for a request that has already been at `tried`. `None`: no other is there to take it.
-pub fn pick<'a>(entry: &'a PoolEntry, tried: &[Arc<GroupState>], rng: &mut impl Rng) -> Option<&'a Candidate> {
+pub fn pick<'a>(entry: &'a PoolEntry, tried: &[Tried], rng: &mut impl Rng) -> Option<&'a Candidate> {
     best_of(&entry.preferred, tried, rng).or_else(|| best_of(&entry.next_to_go, tried, rng))
 }
 
-fn best_of<'a>(candidates: &'a [Candidate], tried: &[Arc<GroupState>], rng: &mut impl Rng) -> Option<&'a Candidate> {
-    let fit = |candidate: &&Candidate| candidate.state.trusted() && !tried.iter().any(|t| Arc::ptr_eq(t, &candidate.state));
+fn best_of<'a>(candidates: &'a [Candidate], tried: &[Tried], rng: &mut impl Rng) -> Option<&'a Candidate> {
+    let fit = |candidate: &&Candidate| candidate.state.trusted() && !tried.iter().any(|t| t.excludes(&candidate.state));
     if candidates.len() <= 2 {
         return lighter(candidates.iter().filter(fit), rng);
     }
@@ -84,7 +102,7 @@ mod tests {
         tables.load().pool("m").unwrap().clone()
     }
 
-    fn spread(entry: &PoolEntry, tried: &[Arc<GroupState>], picks: usize) -> HashMap<String, usize> {
+    fn spread(entry: &PoolEntry, tried: &[Tried], picks: usize) -> HashMap<String, usize> {
         let mut rng = SmallRng::seed_from_u64(7);
         let mut seen = HashMap::new();
         for _ in 0..picks {
@@ -118,7 +136,7 @@ mod tests {
     #[test]
     fn tried_and_distrusted_leaders_are_left_out() {
         let entry = entry(3);
-        let tried = [entry.preferred[0].state.clone()];
+        let tried = [Tried::now(&entry.preferred[0].state)];
         assert!(!spread(&entry, &tried, 300).contains_key(&entry.preferred[0].group.key.to_string()));
         entry.preferred[1].state.health.fault(entry.preferred[1].state.proof());
         assert_eq!(spread(&entry, &tried, 300).len(), 1);

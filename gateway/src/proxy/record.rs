@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderValue, Method, Version};
 
 use crate::reject::Reject;
-use crate::telemetry::labels::{Direction, Ending, Outcome, Route};
+use crate::telemetry::labels::{Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, Route};
 use crate::telemetry::logs::{AccessLog, AccessRecord};
 use crate::telemetry::metrics::{GaugeGuard, Metrics, PoolMetrics};
 use crate::telemetry::recent::{Kind, Note, Recent};
@@ -134,6 +134,13 @@ impl Record {
         }
     }
 
+    /// The head went out before there was a leader.
+    pub fn comforted(&mut self) {
+        if self.status.is_none() {
+            self.answered(200);
+        }
+    }
+
     /// The first event with data goes out.
     pub fn first_event(&mut self) {
         self.first_token.get_or_insert(self.started.elapsed());
@@ -155,7 +162,7 @@ impl Record {
         self.outcome = Outcome::Refused;
         self.reason = reject.code();
         self.telemetry.metrics.rejected(reject.code());
-        self.note(Kind::Refused);
+        self.note(Kind::Refused, self.reason.into());
     }
 
     /// The stream ends in an error event.
@@ -163,7 +170,7 @@ impl Record {
         self.outcome = Outcome::StreamError;
         self.reason = code;
         self.ending = Some(Ending::ErrorEvent);
-        self.note(Kind::StreamError);
+        self.note(Kind::StreamError, self.reason.into());
     }
 
     /// The answer was cut without a place for an error event.
@@ -172,11 +179,45 @@ impl Record {
         self.reason = code;
     }
 
-    fn note(&self, kind: Kind) {
+    /// A broken stream was carried on, or not.
+    pub fn resumed(&mut self, cause: ResumeCause, way: ResumeWay, result: ResumeResult) {
+        if let Some(metrics) = self.metrics() {
+            metrics.resumed(cause, way, result);
+        }
+        if result == ResumeResult::Resumed {
+            self.resumes += 1;
+        }
+        tracing::info!(
+            request_id = self.request_id.to_str().unwrap_or_default(),
+            pool = &*self.model,
+            group = &*self.group,
+            cause = cause.as_str(),
+            way = way.as_str(),
+            result = result.as_str(),
+            "broken stream"
+        );
+        self.note(Kind::Resumed, format!("{cause} {way} {result}").into());
+    }
+
+    /// The time from a break to the next leader's first bytes.
+    pub fn paused(&self, pause: Duration) {
+        if let Some(metrics) = self.metrics() {
+            metrics.resume_pause(pause);
+        }
+    }
+
+    /// The engine ended the stream by an error event of its own.
+    pub fn engine_error(&mut self) {
+        self.outcome = Outcome::StreamError;
+        self.reason = "engine_error";
+        self.ending = Some(Ending::ErrorEvent);
+    }
+
+    fn note(&self, kind: Kind, detail: Arc<str>) {
         let note = Note {
             pool: self.model.clone(),
             group: self.group.clone(),
-            detail: self.reason.into(),
+            detail,
             request_id: self.request_id.to_str().unwrap_or_default().into(),
             trace_id: "".into(),
         };
@@ -199,7 +240,9 @@ impl Record {
         if self.outcome == Outcome::Cancelled {
             metrics.client_cancelled(None);
         }
-        if self.stream && let Some(ending) = self.ending.or((self.outcome == Outcome::Cancelled).then_some(Ending::ClientGone)) {
+        if self.stream
+            && let Some(ending) = self.ending.or((self.outcome == Outcome::Cancelled).then_some(Ending::ClientGone))
+        {
             metrics.ending(ending);
         }
     }

@@ -1,6 +1,6 @@
 //! One leader's answer on its way to the client: bytes, clocks, and the watch for its end.
 //!
-//! Owns: the upstream body, the cutting into events, the idle clock and the group's signs. Says what it sees as a `Seen`; must not decide what
+//! Owns: the upstream body, the idle clock and the group's signs. Says what it sees as a `Seen`; must not decide what
 //! follows (`exchange` does). Polled by the client's side: a slow client slows only its own stream, and dropping it closes the connection.
 
 use std::future::Future;
@@ -18,28 +18,21 @@ use crate::groups::permits::Permit;
 use crate::groups::queue::Grant;
 use crate::groups::table::Candidate;
 use crate::proxy::attempt::Started;
+use crate::proxy::job::SILENT;
 use crate::reject::Clock;
-use crate::sse::{Action, Event, Flow, Kind, Out, Splitter};
+use crate::resume::{Cause, End, Watch, Watched};
+use crate::sse::Out;
 use crate::upstream::body::UpstreamBody;
-
-/// Why a stream is broken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Broken {
-    /// The connection was lost or the framing did not end.
-    Lost(String),
-    /// Silence while the group is leaving or broken, for longer than `resume.stall`.
-    Stalled,
-}
 
 /// What a relay sees next.
 #[derive(Debug)]
 pub enum Seen {
     /// Bytes for the client.
     Bytes(Bytes),
-    /// The framing ended properly.
-    End,
-    /// It did not, or the group took the stream with it.
-    Broken(Broken),
+    /// The answer is complete, or ended by the engine's own error event.
+    End(End),
+    /// It is not, and will not be by this leader.
+    Broken(Cause, String),
     /// A clock fired while the group is healthy.
     Late(Clock),
     /// Somebody should look at the gateway's own phase.
@@ -57,9 +50,9 @@ pub struct Relay {
     prefix: Bytes,
     _permit: Permit,
     grant: Option<Grant>,
-    /// `None`: not a stream of events; bytes pass as they come.
-    events: Option<Splitter>,
     out: Out,
+    /// Comes behind the bytes that were still good.
+    next: Option<Seen>,
     timer: Pin<Box<Sleep>>,
     signs: Pin<Box<OwnedNotified>>,
     /// When the request was sent, then the last event with data.
@@ -86,8 +79,8 @@ impl Relay {
             prefix,
             _permit: started.permit,
             grant,
-            events: events.then(Splitter::new),
             out: Out::default(),
+            next: None,
             timer: Box::pin(sleep_until(deadline)),
             signs,
             last: sent,
@@ -104,18 +97,11 @@ impl Relay {
         self.begun
     }
 
-    /// Whether what went on so far ends with whole events.
-    pub fn at_boundary(&self) -> bool {
-        self.events.as_ref().is_none_or(Splitter::at_boundary)
-    }
-
-    /// Held bytes of an event that never became whole, at a proper end.
-    pub fn rest(&mut self) -> Bytes {
-        self.events.as_mut().map(Splitter::finish).unwrap_or_default()
-    }
-
-    /// What comes next. `each` is asked about every whole event.
-    pub fn poll(&mut self, cx: &mut Context<'_>, each: &mut dyn FnMut(&Event<'_>) -> Action) -> Poll<Seen> {
+    /// What comes next. `watch` judges the events; without one the answer is no stream of events and passes as it comes.
+    pub fn poll(&mut self, cx: &mut Context<'_>, mut watch: Option<&mut Watch>) -> Poll<Seen> {
+        if let Some(next) = self.next.take() {
+            return Poll::Ready(next);
+        }
         if !self.prefix.is_empty() {
             self.begun = true;
             return Poll::Ready(Seen::Bytes(std::mem::take(&mut self.prefix)));
@@ -123,34 +109,55 @@ impl Relay {
         loop {
             match self.body.poll(cx) {
                 Poll::Pending => return self.poll_watch(cx),
-                Poll::Ready(None) => return Poll::Ready(Seen::End),
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Seen::Broken(Broken::Lost(error.to_string()))),
+                Poll::Ready(None) => return Poll::Ready(self.end(watch, None)),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(self.end(watch, Some(error.to_string()))),
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers of an answer are dropped (RFC 9110 6.5.1).
                     let Ok(data) = frame.into_data() else { continue };
-                    if let Some(bytes) = self.take(data, each) {
-                        return Poll::Ready(Seen::Bytes(bytes));
+                    if let Some(seen) = self.take(data, watch.as_deref_mut()) {
+                        return Poll::Ready(seen);
                     }
                 }
             }
         }
     }
 
-    fn take(&mut self, data: Bytes, each: &mut dyn FnMut(&Event<'_>) -> Action) -> Option<Bytes> {
-        let Some(splitter) = &mut self.events else {
+    fn take(&mut self, data: Bytes, watch: Option<&mut Watch>) -> Option<Seen> {
+        let Some(watch) = watch else {
             self.begun = true;
-            return Some(data);
+            return Some(Seen::Bytes(data));
         };
-        let mut with_data = false;
-        let flow = splitter.feed(data, &mut self.out, |event| {
-            with_data |= !matches!(event.kind, Kind::Silent);
-            each(event)
-        });
-        if with_data {
+        // Events that are swallowed on a replay prove life too.
+        let swallowing = (watch.stream().moves() > 0).then(|| data.clone());
+        let watched = watch.on_chunk(data, &mut self.out);
+        if self.out.take_events() > 0 || swallowing.is_some_and(|data| memchr::memmem::find(&data, b"data:").is_some()) {
             self.event_passed();
         }
         let bytes = self.out.take();
-        (flow == Flow::Stopped || !bytes.is_empty()).then_some(bytes)
+        match watched {
+            Watched::More => (!bytes.is_empty()).then_some(Seen::Bytes(bytes)),
+            Watched::Broken(cause) => Some(self.after(bytes, Seen::Broken(cause, cause.word().to_owned()))),
+        }
+    }
+
+    fn end(&mut self, watch: Option<&mut Watch>, error: Option<String>) -> Seen {
+        let Some(watch) = watch else {
+            return error.map_or(Seen::End(End::Complete), |why| Seen::Broken(Cause::Cut, why));
+        };
+        let end = watch.on_end(error.is_none(), &mut self.out);
+        let bytes = self.out.take();
+        match end {
+            End::Broken(cause) => self.after(bytes, Seen::Broken(cause, error.unwrap_or_else(|| cause.word().to_owned()))),
+            End::Complete | End::EngineError => self.after(bytes, Seen::End(end)),
+        }
+    }
+
+    fn after(&mut self, bytes: Bytes, then: Seen) -> Seen {
+        if bytes.is_empty() {
+            return then;
+        }
+        self.next = Some(then);
+        Seen::Bytes(bytes)
     }
 
     fn event_passed(&mut self) {
@@ -209,7 +216,7 @@ impl Relay {
             ready!(self.timer.as_mut().poll(cx));
             let (at, clock) = self.deadline();
             if at <= Instant::now() {
-                return Poll::Ready(clock.map_or(Seen::Broken(Broken::Stalled), Seen::Late));
+                return Poll::Ready(clock.map_or_else(|| Seen::Broken(Cause::Stall, SILENT.to_owned()), Seen::Late));
             }
             // Events came since the timer was set; it is moved only here, not for each event.
             self.timer.as_mut().reset(at);

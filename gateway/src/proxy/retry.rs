@@ -109,7 +109,9 @@ mod tests {
             g.broken = true;
             g.reasons = vec![Reason::MemberNotReady];
         });
-        let check = |failure, signs, refuses, want| assert_eq!(judge(failure, Evidence { signs, refuses }), want, "{failure:?} {signs:?} {refuses:?}");
+        let check = |failure, signs, refuses, want| {
+            assert_eq!(judge(failure, Evidence { signs, refuses }), want, "{failure:?} {signs:?} {refuses:?}")
+        };
         let (again, once) = (Verdict::Again { unplanned: false }, Verdict::Again { unplanned: true });
         check(Failure::NotSent, healthy, None, again);
         check(Failure::Refused, healthy, None, again);

@@ -133,7 +133,15 @@ mod tests {
     #[test]
     fn only_listed_paths_are_routed() {
         assert_eq!(of_path("/v1/chat/completions", &[]), Route::ChatCompletions);
-        for path in ["/v1/load_lora_adapter", "/v1/chat/completions/", "//v1/chat/completions", "/v1/%63hat/completions", "/", "/metrics", "/health"] {
+        for path in [
+            "/v1/load_lora_adapter",
+            "/v1/chat/completions/",
+            "//v1/chat/completions",
+            "/v1/%63hat/completions",
+            "/",
+            "/metrics",
+            "/health",
+        ] {
             assert_eq!(of_path(path, &[]), Route::Other, "{path}");
         }
         assert_eq!(of_path("/v2/rerank", &["/v2/rerank".into()]), Route::Extra);

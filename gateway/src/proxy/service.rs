@@ -14,10 +14,12 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::gateway::Gateway;
-use crate::proxy::exchange::{self, Exchange};
+use crate::proxy::carry::Carried;
+use crate::proxy::exchange::{self, Exchange, Progress};
 use crate::proxy::headers::{self, X_LEADGATE_GROUP, X_REQUEST_ID};
 use crate::proxy::ingress;
 use crate::proxy::job::{Answer, Hold, Job, Opened, Stop, is_event_stream};
+use crate::proxy::kept::Kept;
 use crate::proxy::record::Record;
 use crate::proxy::relay::Relay;
 use crate::proxy::{models, route};
@@ -105,7 +107,12 @@ fn refused(record: &mut Record, reject: &Reject) -> Answered {
     response
 }
 
-async fn routed(caller: Caller, parts: Parts, body: Incoming, (config, mut record, request_id): (Arc<config::Config>, Record, HeaderValue)) -> Answered {
+async fn routed(
+    caller: Caller,
+    parts: Parts,
+    body: Incoming,
+    (config, mut record, request_id): (Arc<config::Config>, Record, HeaderValue),
+) -> Answered {
     let Some(entered) = caller.gateway.enter() else {
         return refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" });
     };
@@ -140,20 +147,28 @@ async fn open(caller: &Caller, mut job: Box<Job>) -> Answered {
 /// Waits for a leader; after `hold.heartbeat_after` the client gets its head and comments.
 async fn open_or_comfort(caller: &Caller, job: Box<Job>) -> Answered {
     let hold = job.settings().hold.clone();
+    let kept = Kept::new(&job.gateway.kept);
     let mut opening = exchange::opening(job);
-    match timeout(hold.heartbeat_after, &mut opening).await {
-        Ok((job, Ok(opened))) => respond(caller, job, opened),
-        Ok((mut job, Err(Stop::Reject(reject)))) => refused(&mut job.record, &reject),
-        Ok((mut job, Err(Stop::MustHold))) => refused(&mut job.record, &Reject::Internal),
+    let Progress { mut job, result, .. } = match timeout(hold.heartbeat_after, &mut opening).await {
+        Ok(progress) => progress,
         Err(_) => {
-            let exchange = Exchange::waiting(opening, hold.heartbeat_interval, caller.written.clone());
-            let mut response = Response::new(Either::Right(Box::new(exchange)));
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            response
+            let exchange = Exchange::waiting(exchange::opening_stream(opening), kept, hold.heartbeat_interval, caller.written.clone());
+            return comforted(exchange);
         }
+    };
+    match result {
+        Ok(Carried::Opened(opened)) => respond(caller, job, opened),
+        Ok(Carried::Finish(_)) => refused(&mut job.record, &Reject::Internal),
+        Err(reject) => refused(&mut job.record, &reject),
     }
+}
+
+fn comforted(exchange: Exchange) -> Answered {
+    let mut response = Response::new(Either::Right(Box::new(exchange)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
 }
 
 /// Passes a leader's answer on.
@@ -175,7 +190,7 @@ fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
             }
             job.record.answered(head.status.as_u16());
             let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, events));
-            let exchange = Exchange::relaying(job, relay, caller.written.clone());
+            let exchange = Exchange::relaying(job, relay, caller.written.clone(), events);
             (head, Either::Right(Box::new(exchange)))
         }
     };

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
 use crate::proxy::attempt::Started;
+use crate::resume;
 
 /// Longest answer read whole, in bytes.
 pub const MAX_WHOLE: usize = 4 * 1024 * 1024;
@@ -77,19 +78,9 @@ pub fn judge(status: StatusCode, body: &[u8]) -> Says {
         503 => Says::Busy,
         500 if contains("cannot schedule new futures") => Says::Leaving,
         500 if contains("EngineCore") || contains("EngineDead") || contains("engine is dead") => Says::Ended,
-        200 if is_abort(body) => Says::Ended,
+        200 if resume::is_broken_answer(body) => Says::Ended,
         _ => Says::Answer,
     }
-}
-
-fn is_abort(body: &[u8]) -> bool {
-    // The cheap look first: nearly no answer holds the word, and a text that does is read properly.
-    if memchr::memmem::find(body, b"\"abort\"").is_none() {
-        return false;
-    }
-    let Ok(answer) = serde_json::from_slice::<serde_json::Value>(body) else { return false };
-    let choices = answer.get("choices").and_then(|c| c.as_array());
-    choices.is_some_and(|all| all.iter().any(|choice| choice.get("finish_reason").and_then(|f| f.as_str()) == Some("abort")))
 }
 
 #[cfg(test)]
@@ -98,7 +89,9 @@ mod tests {
 
     #[test]
     fn judges_what_engines_say() {
-        let check = |status: u16, body: &str, want| assert_eq!(judge(StatusCode::from_u16(status).unwrap(), body.as_bytes()), want, "{status} {body}");
+        let check = |status: u16, body: &str, want| {
+            assert_eq!(judge(StatusCode::from_u16(status).unwrap(), body.as_bytes()), want, "{status} {body}")
+        };
         check(200, r#"{"choices":[{"message":{"content":"the word \"abort\""},"finish_reason":"stop"}]}"#, Says::Answer);
         check(200, r#"{"choices":[{"finish_reason":"abort"}]}"#, Says::Ended);
         check(200, r#"{"choices":[{"finish_reason":"stop"},{"finish_reason": "abort"}]}"#, Says::Ended);

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use config::Cors;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+    VARY,
 };
 use http::{Method, Response, StatusCode};
 
@@ -51,7 +52,8 @@ pub fn mark(cors: &Cors, origin: Option<&HeaderValue>, out: &mut HeaderMap) {
     if !any && !varies {
         out.append(VARY, HeaderValue::from_static("Origin"));
     }
-    let expose: [HeaderName; 3] = [crate::proxy::headers::X_REQUEST_ID, crate::proxy::headers::X_LEADGATE_GROUP, crate::proxy::headers::X_LEADGATE_REASON];
+    let expose: [HeaderName; 3] =
+        [crate::proxy::headers::X_REQUEST_ID, crate::proxy::headers::X_LEADGATE_GROUP, crate::proxy::headers::X_LEADGATE_REASON];
     let names = expose.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
     if let Ok(value) = HeaderValue::from_str(&names) {
         out.insert(http::header::ACCESS_CONTROL_EXPOSE_HEADERS, value);
@@ -80,7 +82,8 @@ mod tests {
     #[test]
     fn answers_as_the_engines_do_by_default() {
         let cors = crate::testing::config().cors;
-        let asked = headers(&[("origin", "http://a"), ("access-control-request-method", "POST"), ("access-control-request-headers", "x-a, x-b")]);
+        let asked =
+            headers(&[("origin", "http://a"), ("access-control-request-method", "POST"), ("access-control-request-headers", "x-a, x-b")]);
         let answer = preflight(&cors, &Method::OPTIONS, &asked).unwrap();
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["access-control-allow-headers"], "x-a, x-b");
@@ -99,6 +102,9 @@ mod tests {
         mark(&cors, Some(&HeaderValue::from_static("http://b")), &mut out);
         assert!(!out.contains_key("access-control-allow-origin"));
         mark(&cors, Some(&HeaderValue::from_static("http://a")), &mut out);
-        assert_eq!((&out["access-control-allow-origin"], &out["vary"]), (&HeaderValue::from_static("http://a"), &HeaderValue::from_static("Origin")));
+        assert_eq!(
+            (&out["access-control-allow-origin"], &out["vary"]),
+            (&HeaderValue::from_static("http://a"), &HeaderValue::from_static("Origin"))
+        );
     }
 }

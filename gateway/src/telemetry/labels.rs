@@ -164,6 +164,10 @@ closed_set! {
         NoFinish = "no_finish",
         /// Silence while the group is leaving or broken.
         Stalled = "stalled",
+        /// The rest by another leader did not agree with what the client has got.
+        Differed = "differed",
+        /// An event could not be read.
+        Unreadable = "unreadable",
     }
 }
 

@@ -45,7 +45,8 @@ impl EngineKeys {
 }
 
 fn read(file: &Path) -> Option<HeaderValue> {
-    let text = std::fs::read_to_string(file).inspect_err(|error| tracing::warn!(file = %file.display(), %error, "engine key not read")).ok()?;
+    let text =
+        std::fs::read_to_string(file).inspect_err(|error| tracing::warn!(file = %file.display(), %error, "engine key not read")).ok()?;
     let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim())).ok()?;
     value.set_sensitive(true);
     Some(value)

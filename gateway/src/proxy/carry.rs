@@ -1,0 +1,209 @@
+//! Carries a broken stream on: asks the plan (`resume`), finds a leader for it, and brings the leader's answer back to the exchange.
+//!
+//! Owns: the loop between plan, question and attempt, and its bounds. Must not: read events (`resume` does) or decide what is exact.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::groups::queue::Grant;
+use crate::groups::table::Candidate;
+use crate::proxy::attempt::{Outcome, Started};
+use crate::proxy::body::RequestBody;
+use crate::proxy::job::{Answer, Job, Opened, Stop, is_event_stream};
+use crate::proxy::retry::Failure;
+use crate::proxy::whole::{self, Gathered};
+use crate::reject::{Clock, Reject};
+use crate::resume::{Ask, Caps, Cause, Next, Plan, Refusal, Resend, Watch, Way};
+use crate::telemetry::labels::{ResumeCause, ResumeResult, ResumeWay};
+
+/// Questions and requests of one break: each way is tried at most a few times, each at a few leaders.
+const MAX_STEPS: u32 = 24;
+/// Limit of a question to a leader.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause after a leader that is too busy.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+/// A stream that broke.
+#[derive(Debug)]
+pub struct Break {
+    /// Why.
+    pub cause: Cause,
+    /// In words.
+    pub why: String,
+    /// Where it ran.
+    pub from: Candidate,
+}
+
+/// How it goes on.
+#[derive(Debug)]
+pub enum Carried {
+    /// Another leader's answer, which the watch expects.
+    Opened(Opened),
+    /// Nothing was left to generate: these events end the stream.
+    Finish(Bytes),
+}
+
+/// A leader that was chosen for the steps of one break.
+type Chosen = (Candidate, std::sync::Arc<config::PoolSettings>, Option<Grant>);
+
+/// Carries the stream on, or says why not.
+pub async fn on(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carried, Reject> {
+    if !watch.stream().sent_anything() {
+        return fresh(job, watch, broke).await;
+    }
+    let planned = broke.from.state.signs().leaving();
+    let allowed = job.may_move(&broke.from, planned);
+    let cause = label(broke.cause);
+    let mut way = None;
+    let result = if allowed { steps(job, watch, &broke, &mut way).await } else { Err(refused(Refusal::Moves, &broke)) };
+    let outcome = match &result {
+        Ok(_) => ResumeResult::Resumed,
+        Err(Reject::NotResumable { .. }) => ResumeResult::Refused,
+        Err(Reject::NoServingGroup { .. }) => ResumeResult::NoLeader,
+        Err(_) => ResumeResult::Failed,
+    };
+    job.record.resumed(cause, way.map_or(ResumeWay::None, way_label), outcome);
+    result
+}
+
+/// Nothing was sent on yet: the original request, to another leader, under the rule of retries.
+async fn fresh(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carried, Reject> {
+    let failure = match broke.cause {
+        Cause::EngineError | Cause::Abort | Cause::NoFinish => Failure::Ended,
+        Cause::Cut | Cause::Stall | Cause::Gone | Cause::Differed | Cause::Unreadable => Failure::Unknown,
+    };
+    let opened = job.again(broke.from, failure, Reject::UpstreamReset(broke.why)).await.map_err(|stop| match stop {
+        Stop::Reject(reject) => reject,
+        Stop::MustHold => Reject::Internal,
+    })?;
+    watch.begin_fresh();
+    Ok(Carried::Opened(opened))
+}
+
+async fn steps(job: &mut Job, watch: &mut Watch, broke: &Break, way: &mut Option<Way>) -> Result<Carried, Reject> {
+    let settings = job.settings().resume.clone();
+    let body = job.body().to_bytes();
+    let mut chosen: Option<Chosen> = None;
+    for _ in 0..MAX_STEPS {
+        match watch.stream().plan(&body, Caps::default(), &settings) {
+            // Only before anything was sent, which `on` has looked at.
+            Plan::Fresh => return Err(Reject::Internal),
+            Plan::Finish(events) => return Ok(Carried::Finish(events)),
+            Plan::Refuse(refusal) => return Err(refused(refusal, broke)),
+            Plan::Ask(question) => {
+                let leader = leader(job, &mut chosen).await?;
+                let answer = ask(job, &leader, &question).await;
+                watch.stream().answered(question, answer.as_deref());
+                chosen = Some(leader);
+            }
+            Plan::Send(resend) => {
+                *way = Some(resend.way);
+                let leader = leader(job, &mut chosen).await?;
+                match send(job, watch, leader, resend, broke).await? {
+                    Sent::Opened(opened) => return Ok(Carried::Opened(opened)),
+                    Sent::Again(same) => chosen = same,
+                }
+            }
+        }
+    }
+    Err(refused(Refusal::LeaderRefused, broke))
+}
+
+async fn leader(job: &mut Job, chosen: &mut Option<Chosen>) -> Result<Chosen, Reject> {
+    match chosen.take() {
+        Some(leader) => Ok(leader),
+        None => job.next_leader().await,
+    }
+}
+
+/// `None`: the leader cannot say.
+async fn ask(job: &Job, (candidate, settings, _): &Chosen, question: &Ask) -> Option<Bytes> {
+    let body = RequestBody::from_bytes(question.body.clone());
+    let deadline = (Instant::now() + ASK_TIMEOUT, Clock::Response);
+    let Outcome::Started(mut started) = job.send(candidate, settings, (&PathAndQuery::from_static(Ask::PATH), &body), deadline).await
+    else {
+        return None;
+    };
+    short_answer(&mut started).await.filter(|_| started.head.status.is_success())
+}
+
+enum Sent {
+    Opened(Opened),
+    /// Plan again, at the same leader if it is still one.
+    Again(Option<Chosen>),
+}
+
+async fn send(job: &mut Job, watch: &mut Watch, leader: Chosen, resend: Resend, broke: &Break) -> Result<Sent, Reject> {
+    let (candidate, settings, grant) = leader;
+    let path = resend.path.map_or_else(|| job.inbound.target.clone(), PathAndQuery::from_static);
+    let body = RequestBody::from_bytes(resend.body.clone());
+    let sent = Instant::now();
+    let deadline = (sent + settings.clocks.first_event, Clock::FirstEvent);
+    let outcome = job.send(&candidate, &settings, (&path, &body), deadline).await;
+    let Outcome::Started(mut started) = outcome else {
+        let timed_out = matches!(outcome, Outcome::TimedOut(_));
+        let reject = job.give_up_on(&candidate, outcome);
+        // What broke here has reached nobody; but a healthy leader that is only late is not asked twice.
+        return if timed_out { Err(reject) } else { Ok(Sent::Again(None)) };
+    };
+    if started.head.status.is_success() && is_event_stream(&started.head) {
+        let moved = !std::sync::Arc::ptr_eq(&candidate.state, &broke.from.state);
+        watch.begin(resend, moved);
+        return Ok(Sent::Opened(Opened { candidate, settings, grant, sent, answer: Answer::Running { started, prefix: Bytes::new() } }));
+    }
+    let status = started.head.status.as_u16();
+    let Some(answer) = short_answer(&mut started).await else {
+        job.give_up_on(&candidate, Outcome::Cut("its answer broke off".to_owned()));
+        return Ok(Sent::Again(None));
+    };
+    match watch.stream().refused(&resend, status, &answer) {
+        Next::PlanAgain => Ok(Sent::Again(Some((candidate, settings, grant)))),
+        Next::OtherLeader if status == 503 => {
+            // Full, not broken. The others may be full too: wait, and ask whoever is lightest then.
+            drop(grant);
+            sleep(BUSY_PAUSE).await;
+            Ok(Sent::Again(None))
+        }
+        Next::OtherLeader => {
+            job.exclude(&candidate);
+            Ok(Sent::Again(None))
+        }
+    }
+}
+
+/// An answer that is no stream, within a bound of time.
+async fn short_answer(started: &mut Started) -> Option<Bytes> {
+    match timeout(ASK_TIMEOUT, whole::gather(started)).await {
+        Ok(Gathered::Whole(answer) | Gathered::Long(answer)) => Some(answer),
+        Ok(Gathered::Cut(_)) | Err(_) => None,
+    }
+}
+
+fn refused(refusal: Refusal, broke: &Break) -> Reject {
+    Reject::NotResumable { reason: refusal.word(), detail: format!("{} (the break: {})", refusal.message(), broke.why) }
+}
+
+fn label(cause: Cause) -> ResumeCause {
+    match cause {
+        Cause::Cut => ResumeCause::Truncated,
+        Cause::Gone => ResumeCause::ConnectionLost,
+        Cause::Stall => ResumeCause::Stalled,
+        Cause::EngineError => ResumeCause::ErrorEvent,
+        Cause::Abort => ResumeCause::Aborted,
+        Cause::NoFinish => ResumeCause::NoFinish,
+        Cause::Differed => ResumeCause::Differed,
+        Cause::Unreadable => ResumeCause::Unreadable,
+    }
+}
+
+fn way_label(way: Way) -> ResumeWay {
+    match way {
+        Way::Continue => ResumeWay::Continue,
+        Way::Replay => ResumeWay::Replay,
+        Way::TokenIds => ResumeWay::TokenIds,
+    }
+}
