@@ -175,6 +175,8 @@ pub struct RetirementFact {
     pub members: Vec<Str>,
     /// State `Aborted`: everything is kept.
     pub aborted: bool,
+    /// `deadline`: by then it is deleted, or aborted.
+    pub deadline: Option<SystemTime>,
 }
 
 /// A number in a label or annotation that may be absent or nonsense.

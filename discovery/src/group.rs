@@ -11,6 +11,8 @@ use crate::snapshot::{DrainBudget, GroupPhase, Reason};
 
 /// The drain hook of managed roles ends this long before the grace does (contract section 5: SIGTERM by G−3, hook by G−5).
 const HOOK_MARGIN: Duration = Duration::from_secs(5);
+/// A whole retirement takes this at most (contract 4.3).
+pub(crate) const RETIREMENT: Duration = Duration::from_secs(300);
 /// Followers' hooks end after this; then a multi-Pod replica may break (contract section 5).
 const FOLLOWERS_STAY: Duration = Duration::from_secs(5);
 
@@ -51,8 +53,12 @@ pub fn leaving_since(before: Option<SystemTime>, members: &[&std::sync::Arc<PodF
     before.into_iter().chain(deleted).min().unwrap_or(now)
 }
 
-/// How a group that drains ends (contract section 5).
-pub fn drain_budget(since: SystemTime, leader: &PodFact, members: usize) -> DrainBudget {
+/// How a group that drains ends (contract section 5). `retirement`: its deadline, where nothing but a retirement makes the group leave;
+/// the operator deletes such a replica when it is idle, and keeps it if that takes too long (contract 4.3), so no stream is cut before.
+pub fn drain_budget(since: SystemTime, leader: &PodFact, members: usize, retirement: Option<SystemTime>) -> DrainBudget {
+    if let Some(deadline) = retirement {
+        return DrainBudget { since, grace: leader.grace, streams_until: deadline, followers_until: None };
+    }
     let delete = delete_time(leader).unwrap_or(since);
     let streams_until = if leader.managed { delete + leader.grace.saturating_sub(HOOK_MARGIN) } else { delete };
     let followers_go = if leader.managed { delete + FOLLOWERS_STAY } else { delete };

@@ -27,6 +27,8 @@ pub struct Memory {
     pub leaving_since: Option<SystemTime>,
     /// When the last incarnation that served began to leave; until this one serves.
     vacated: Option<SystemTime>,
+    /// Proofs counted before the probe last began anew, and its last count.
+    proofs: (u64, u64),
 }
 
 impl Memory {
@@ -46,7 +48,7 @@ impl Memory {
 
     /// A target without Pods of its own (a router's Service).
     pub fn of_service(id: GroupId) -> Memory {
-        Memory { id, members: BTreeMap::new(), served: false, restarted: false, leaving_since: None, vacated: None }
+        Memory { id, members: BTreeMap::new(), served: false, restarted: false, leaving_since: None, vacated: None, proofs: (0, 0) }
     }
 
     /// Notes that the incarnation serves. Gives the length of the replacement that ended with it, if one did.
@@ -54,6 +56,14 @@ impl Memory {
         self.served = true;
         self.restarted = false;
         self.vacated.take().and_then(|since| now.duration_since(since).ok())
+    }
+
+    /// Proofs of this incarnation. The probe forgets an incarnation that leaves, and counts from 0 if it comes back; readers compare the
+    /// number with an earlier one, so here it only grows.
+    pub fn proof(&mut self, counted: u64) -> u64 {
+        let (base, last) = self.proofs;
+        self.proofs = if counted < last { (base + last, counted) } else { (base, counted) };
+        self.proofs.0 + self.proofs.1
     }
 
     fn begin(key: &GroupKey, members: BTreeMap<Str, Str>) -> Memory {

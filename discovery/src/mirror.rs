@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use config::Config;
+use config::{Config, Membership};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -118,19 +118,15 @@ impl Mirror {
             return;
         }
         let membership = config.borrow().membership;
-        // Probing may begin with what a refresh shows, and a trusted group is proven by being a target: hence the second round.
-        let mut delta = Delta::default();
-        for _ in 0..2 {
-            let lens = Lens { membership, verdicts: &*self.outputs.prober, now: SystemTime::now() };
-            let round = self.state.refresh(&lens);
-            delta = Delta { any: delta.any || round.any, loss: delta.loss || round.loss, targets: round.targets };
-            if !delta.targets {
-                break;
+        let mut delta = self.round(membership);
+        if !delta.start.is_empty() {
+            // A role whose Ready is trusted is proven by becoming a target.
+            for target in &delta.start {
+                self.state.proof_changed(&target.id);
             }
-            let targets = self.state.probe_targets();
-            let ids: Vec<GroupId> = targets.iter().map(|target| target.id.clone()).collect();
-            self.outputs.prober.sync(targets);
-            ids.iter().for_each(|id| self.state.proof_changed(id));
+            let second = self.round(membership);
+            delta.any |= second.any;
+            delta.loss |= second.loss;
         }
         if first || delta.loss {
             self.publish();
@@ -138,6 +134,13 @@ impl Mirror {
         } else if delta.any && self.due.is_none() {
             self.due = Some(Instant::now() + SETTLE);
         }
+    }
+
+    fn round(&mut self, membership: Membership) -> Delta {
+        let lens = Lens { membership, verdicts: &*self.outputs.prober, now: SystemTime::now() };
+        let delta = self.state.refresh(&lens);
+        self.outputs.prober.change(&delta.start, &delta.stop);
+        delta
     }
 
     fn publish(&mut self) {

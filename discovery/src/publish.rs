@@ -25,9 +25,9 @@ pub struct SnapshotReader {
     generation: watch::Receiver<Generation>,
 }
 
-/// A writer and a reader of an empty snapshot of generation 0.
+/// A writer and a reader of an empty snapshot of generation 0. Nobody knows yet what is served, so names are pending.
 pub fn channel(source: &'static str) -> (Publisher, SnapshotReader) {
-    let current = Arc::new(ArcSwap::from_pointee(Snapshot { source, ..Snapshot::default() }));
+    let current = Arc::new(ArcSwap::from_pointee(Snapshot { source, names_pending: true, ..Snapshot::default() }));
     let (sender, receiver) = watch::channel(0);
     (Publisher { current: current.clone(), generation: sender }, SnapshotReader { current, generation: receiver })
 }
@@ -59,5 +59,21 @@ impl SnapshotReader {
     /// Wakes at each new generation. The generation seen is a lower bound of what [`SnapshotReader::load`] then gives.
     pub fn subscribe(&self) -> watch::Receiver<Generation> {
         self.generation.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_grow_whatever_a_snapshot_says() {
+        let (mut publisher, reader) = channel("test");
+        let seen = reader.subscribe();
+        assert!(reader.load().generation == 0 && reader.load().names_pending);
+        for expect in 1..4 {
+            assert_eq!(publisher.publish(Snapshot { generation: 1, ..Snapshot::default() }, SystemTime::UNIX_EPOCH), expect);
+            assert_eq!((reader.load().generation, *seen.borrow()), (expect, expect));
+        }
     }
 }

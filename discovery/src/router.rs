@@ -54,7 +54,7 @@ pub(crate) fn group(deployment: &DeploymentFact, service: Option<&ServiceFact>, 
         drain: None,
         next_to_go: false,
         broken: false,
-        proof: verdict.proof,
+        proof: past.memory.proof(verdict.proof),
     }
 }
 

@@ -62,7 +62,7 @@ pub struct Pool {
     pub model: Arc<str>,
     /// The deployment (the owner's, where several are merged); `None` for fixed leaders.
     pub deployment: Option<DeploymentRef>,
-    /// Ordered by key. Groups that do not serve are here too.
+    /// By role, ordinal and rank (merged pools: one deployment after the other). Groups that do not serve are here too.
     pub groups: Vec<Arc<ReplicaGroup>>,
     /// Whether waiting makes sense when none serves.
     pub outlook: Outlook,

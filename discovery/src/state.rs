@@ -17,14 +17,16 @@ use crate::table::{Entry, Table};
 use crate::view::{self, Lens, Past, Target};
 
 /// What a refresh changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Delta {
     /// Something that a reader can see.
     pub any: bool,
     /// A group that took requests should get none, or is to be avoided now: publish at once.
     pub loss: bool,
-    /// The set of probe targets.
-    pub targets: bool,
+    /// Targets that the probe did not have, or has otherwise.
+    pub start: Vec<ProbeTarget>,
+    /// Incarnations that are to be probed no more.
+    pub stop: Vec<GroupId>,
 }
 
 /// Everything that is known.
@@ -119,7 +121,7 @@ impl State {
         self.table.snapshot(source)
     }
 
-    /// What should be probed.
+    /// Everything that should be probed.
     pub fn probe_targets(&self) -> Vec<ProbeTarget> {
         self.views.values().flat_map(|view| view.probe.iter().cloned()).collect()
     }
@@ -201,9 +203,13 @@ fn compare(old: Option<&View>, new: Option<&View>, delta: &mut Delta) {
     };
     delta.loss |= !good(old).is_subset(&good(new));
     delta.any |= old.targets.len() != new.targets.len();
-    delta.targets |= old.probe.len() != new.probe.len() || old.probe.iter().zip(&new.probe).any(|(old, new)| !same(old, new));
+    let known = |target: &ProbeTarget| old.probe.iter().any(|old| same(old, target));
+    delta.start.extend(new.probe.iter().filter(|target| !known(target)).cloned());
+    let wanted = |id: &GroupId| new.probe.iter().any(|target| target.id == *id);
+    delta.stop.extend(old.probe.iter().filter(|target| !wanted(&target.id)).map(|target| target.id.clone()));
 }
 
+/// Told apart by the pointer of the settings: a new configuration hands every target to the probe again, which compares values.
 fn same(old: &ProbeTarget, new: &ProbeTarget) -> bool {
     old.id == new.id
         && old.address == new.address

@@ -170,11 +170,8 @@ impl Table {
         let entries: Vec<&Entry> = owners.iter().filter_map(|uid| self.entries.get(uid)).collect();
         let first = entries.first()?;
         let serves = |names: &Option<Vec<Str>>| names.as_ref().is_none_or(|names| names.contains(name));
-        let mut groups: Vec<Arc<ReplicaGroup>> =
+        let groups: Vec<Arc<ReplicaGroup>> =
             entries.iter().flat_map(|entry| &entry.groups).filter(|(_, names)| serves(names)).map(|(group, _)| group.clone()).collect();
-        if entries.len() > 1 {
-            groups.sort_by(|a, b| a.key.cmp(&b.key));
-        }
         let coming = entries.iter().any(|entry| entry.outlook == Outlook::Coming);
         let pool = Pool {
             model: name.clone(),

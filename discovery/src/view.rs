@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use config::{DeploymentRef, Membership};
 
 use crate::fact::{DeploymentFact, PodFact, RoleFact, ServiceFact, Str};
-use crate::group::{drain_budget, leaving_since, phase_of, wants_probe};
+use crate::group::{RETIREMENT, drain_budget, leaving_since, phase_of, wants_probe};
 use crate::incarnation::Memory;
 use crate::index::Index;
 use crate::observe::{Observed, Replica, by_ordinal, every_rank, observe};
 use crate::probe::Verdict;
 use crate::router;
-use crate::snapshot::{Address, GroupId, GroupKey, GroupPhase, Leader, Member, ReplicaGroup};
+use crate::snapshot::{Address, DrainBudget, GroupId, GroupKey, GroupPhase, Leader, Member, Reason, ReplicaGroup};
 use crate::source::operator;
 
 /// What the probe knows of an incarnation; the test's stand-in for a prober.
@@ -67,7 +67,7 @@ pub struct Target {
     pub probe: bool,
 }
 
-/// The targets of one deployment, by key.
+/// The targets of one deployment, by role (in the order of the spec), ordinal and rank.
 pub fn targets(index: &Index, deployment: &DeploymentFact, past: &mut Past, lens: &Lens<'_>) -> Vec<Target> {
     let mut before = std::mem::take(&mut past.groups);
     let mut targets = Vec::new();
@@ -81,7 +81,6 @@ pub fn targets(index: &Index, deployment: &DeploymentFact, past: &mut Past, lens
             builder.role(role, service.map(|service| &**service), &by_ordinal(index.pods_of(&deployment.uid), &role.name));
         }
     }
-    targets.sort_by(|a, b| a.group.ordinal.cmp(&b.group.ordinal).then_with(|| a.group.key.cmp(&b.group.key)));
     targets
 }
 
@@ -147,13 +146,10 @@ impl Builder<'_> {
             leader: observed.leader.and_then(|leader| self.leader(replica, leader)),
             members: replica.members.iter().map(|pod| member(pod)).collect(),
             managed: managed(replica, &observed),
-            drain: observed
-                .leader
-                .filter(|_| !observed.leaving.is_empty())
-                .and_then(|leader| Some(drain_budget(memory.leaving_since?, leader, replica.members.len()))),
+            drain: memory.leaving_since.and_then(|since| self.drain(replica, &observed, since)),
             next_to_go: next_to_go && !going,
             broken: observed.broken,
-            proof: verdict.proof,
+            proof: memory.proof(verdict.proof),
         };
         self.remember(key, memory, group.serving());
         self.targets.push(Target {
@@ -163,6 +159,14 @@ impl Builder<'_> {
             declared: observed.leader.map(|leader| leader.declared_names.clone()).unwrap_or_default(),
             group: Arc::new(group),
         });
+    }
+
+    /// How the group ends, if it was told to go.
+    fn drain(&self, replica: &Replica<'_>, observed: &Observed<'_>, since: SystemTime) -> Option<DrainBudget> {
+        let leader = observed.leader.filter(|_| !observed.leaving.is_empty())?;
+        let retiring = observed.leaving.iter().all(|reason| *reason == Reason::Retiring);
+        let deadline = self.deployment.retirement.as_ref().and_then(|retirement| retirement.deadline);
+        Some(drain_budget(since, leader, replica.members.len(), retiring.then(|| deadline.unwrap_or(since + RETIREMENT))))
     }
 
     fn router(&mut self, service: Option<&ServiceFact>) {

@@ -136,6 +136,24 @@ impl Prober {
         entries.retain(|id, _| wanted.contains(id));
     }
 
+    /// Changes the wanted set by what differs: `start` as in [`Prober::sync`] (also for changed settings of a known one), `stop` ends and
+    /// forgets. An id in both is stopped first. Must be called inside a tokio runtime.
+    pub fn change(&self, start: &[ProbeTarget], stop: &[GroupId]) {
+        let mut entries = self.entries();
+        for id in stop {
+            entries.remove(id);
+        }
+        for target in start {
+            match entries.get(&target.id) {
+                Some(entry) => entry.update(target.clone()),
+                None => {
+                    let entry = self.start(target);
+                    entries.insert(target.id.clone(), entry);
+                }
+            }
+        }
+    }
+
     /// What is known of `id`; not proven if it is not a target.
     pub fn verdict(&self, id: &GroupId) -> Verdict {
         match self.entries().get(id) {

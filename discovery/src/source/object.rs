@@ -117,6 +117,7 @@ pub(crate) struct Retirement {
     #[serde(rename = "targetMemberUIDs")]
     pub(crate) target_member_uids: Option<Vec<String>>,
     pub(crate) state: String,
+    pub(crate) deadline: Option<Time>,
 }
 
 /// One value of the replacement-slots annotation.

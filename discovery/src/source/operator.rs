@@ -208,6 +208,7 @@ fn retirement(record: &Retirement) -> Option<RetirementFact> {
         ordinal: u32::try_from(record.replica_ordinal).ok()?,
         members: record.target_member_uids.iter().flatten().map(|uid| Str::from(uid.as_str())).collect(),
         aborted: record.state == "Aborted",
+        deadline: system_time(record.deadline.as_ref()),
     })
 }
 

@@ -1,5 +1,6 @@
 //! A cluster made of fixtures and edits: what a test feeds to `State`, and how it reads the result.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +24,11 @@ pub(super) const R0M1: &str = "89b5ac33-51c7-4201-a412-e3ac1b5b04b5";
 pub(super) const R1M0: &str = "641d6db5-6651-496e-a906-7293fd3355f3";
 pub(super) const R1M1: &str = "f0fb5560-e95f-4308-aa31-e595bb136ee6";
 pub(super) const DEMO: &str = "5fd54db3-fb0e-4837-a1fd-15f71d4db2bb";
+pub(super) const SERVICE: &str = "6086712b-537a-480d-a119-25a388255a6f";
+/// Addresses of its leaders.
+pub(super) const R0: &str = "http://10.244.1.10:8000";
+pub(super) const R1: &str = "http://10.244.2.10:8000";
+pub(super) const NOTHING: [&str; 0] = [];
 
 /// Objects by UID, and everything computed from them.
 pub(super) struct Cluster {
@@ -32,6 +38,8 @@ pub(super) struct Cluster {
     pub(super) now: SystemTime,
     verdicts: HashMap<GroupId, Verdict>,
     prove_all: bool,
+    /// Incarnations whose verdict was asked for.
+    pub(super) asked: RefCell<Vec<GroupId>>,
 }
 
 impl Cluster {
@@ -54,6 +62,7 @@ impl Cluster {
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
             verdicts: HashMap::new(),
             prove_all: true,
+            asked: RefCell::default(),
         }
     }
 
@@ -161,8 +170,11 @@ impl Cluster {
 
     pub(super) fn refresh(&mut self) -> Delta {
         let all = Verdict { proven: true, proof: 1, ..Verdict::default() };
-        let verdicts =
-            |id: &GroupId| self.verdicts.get(id).cloned().unwrap_or_else(|| if self.prove_all { all.clone() } else { Verdict::default() });
+        let verdicts = |id: &GroupId| {
+            self.asked.borrow_mut().push(id.clone());
+            let default = || if self.prove_all { all.clone() } else { Verdict::default() };
+            self.verdicts.get(id).cloned().unwrap_or_else(default)
+        };
         let lens = Lens { membership: self.membership, verdicts: &verdicts, now: self.now };
         self.state.refresh(&lens)
     }
@@ -236,4 +248,41 @@ fn kind_of(value: &Value) -> Option<Kind> {
 
 fn uid_of(value: &Value) -> String {
     value["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Addresses of what takes new requests for the fixture's model.
+pub(super) fn demo_routable(cluster: &Cluster) -> Vec<String> {
+    cluster.routable("demo-chat")
+}
+
+/// Puts `status.retirement` of r1 into a state.
+pub(super) fn retirement(state: &str) -> impl FnOnce(&mut Value) + '_ {
+    move |object| {
+        object["status"]["retirement"] =
+            json!({"roleName": "server", "replicaOrdinal": 1, "targetMemberUIDs": [R1M0, R1M1], "state": state});
+    }
+}
+
+/// Turns the eligibility gate on; `eligible` carry the label.
+pub(super) fn gate(cluster: &mut Cluster, eligible: &[&str]) {
+    for uid in eligible {
+        cluster.edit(uid, |pod| pod["metadata"]["labels"]["modeldeployment.gpustack.ai/endpoint-eligible"] = json!("true"));
+    }
+    cluster.edit(SERVICE, |service| service["spec"]["selector"]["modeldeployment.gpustack.ai/endpoint-eligible"] = json!("true"));
+}
+
+/// A rollout that runs since then.
+pub(super) fn rollout(since: &str) -> impl FnOnce(&mut Value) + '_ {
+    move |object| {
+        object["status"]["conditions"] =
+            json!([{"type": "ReplicasUpToDate", "status": "False", "reason": "RolloutInProgress", "lastTransitionTime": since}]);
+    }
+}
+
+/// Lifts the Service's restriction to member 0, and sets the load balance that the status tells.
+pub(super) fn every_rank(cluster: &mut Cluster, load_balance: &str) {
+    cluster.edit(SERVICE, |service| {
+        service["spec"]["selector"].as_object_mut().unwrap().shift_remove("modeldeployment.gpustack.ai/member-index");
+    });
+    cluster.edit(DEMO, |object| object["status"]["roles"][0]["parallelism"]["loadBalance"] = json!(load_balance));
 }

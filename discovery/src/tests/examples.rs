@@ -2,12 +2,9 @@
 
 use config::Membership;
 
-use super::cluster::{Cluster, NS, R0M0, has, values};
+use super::cluster::{Cluster, NS, R0, R0M0, R1, has, values};
 use crate::snapshot::{GroupPhase, Outlook, Reason};
 use crate::source::file::documents;
-
-const R0: &str = "http://10.244.1.10:8000";
-const R1: &str = "http://10.244.2.10:8000";
 
 #[test]
 fn settled_deployment_has_two_leaders_under_the_name_of_its_command() {
