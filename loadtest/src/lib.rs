@@ -1,4 +1,9 @@
-//! loadtest
+//! Load generator, simulated engine, simulated operator and demo.
+//!
+//! Keeps its own view of the protocol and of time, so that it can disagree with the gateway: nothing here may depend on
+//! the gateway's crates, except the demo, which starts it.
 
+pub mod engine;
 pub mod operator;
 pub mod standin;
+pub mod text;

@@ -1,2 +1,35 @@
-//! x
-fn main() {}
+//! `loadtest`: the command line. Each command's flags and work live in its own module; this file only picks one.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use loadtest::engine;
+
+#[derive(Debug, Parser)]
+#[command(name = "loadtest", version, about = "Load generator, simulated engine, simulated operator and demo")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A simulated vLLM leader.
+    Engine(engine::cli::EngineArgs),
+    // `operator` and `demo` go here: one variant and one arm below for each.
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_writer(std::io::stderr).init();
+    let result = match Cli::parse().command {
+        Command::Engine(args) => engine::cli::run(args).await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("loadtest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
