@@ -143,6 +143,14 @@ impl Bench {
         self.status().last_sign()
     }
 
+    /// Waits until every kind was heard of after `then`.
+    pub(crate) async fn until_heard_after(&self, then: Option<SystemTime>) -> Outcome<()> {
+        eventually(PATIENCE, "news of every kind", || async {
+            if self.last_sign() > then { Ok(()) } else { Err(format!("{:?}", self.last_sign())) }
+        })
+        .await
+    }
+
     /// Waits until every kind is watched by exactly one watch.
     pub(crate) async fn until_watching(&self) -> Outcome<()> {
         for kind in KINDS {
