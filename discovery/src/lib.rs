@@ -8,6 +8,7 @@
 //! `incarnation` (past), `names` and `table` say which served names they answer to; `probe` proves the engines; `publish` makes the result
 //! visible.
 
+mod announce;
 pub mod dial;
 pub mod fact;
 mod fixed;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use config::Config;
 
+use crate::announce;
 use crate::fact::{DeploymentFact, RoleKind, Str};
 use crate::index::{Change, Index, Scope, Touched};
 use crate::names;
@@ -45,8 +46,15 @@ pub struct State {
 
 #[derive(Debug, Default)]
 struct View {
+    names: Vec<Str>,
     targets: Vec<Target>,
     probe: Vec<ProbeTarget>,
+}
+
+impl View {
+    fn told(&self) -> announce::View<'_> {
+        announce::View { names: &self.names, targets: &self.targets }
+    }
 }
 
 impl State {
@@ -106,6 +114,7 @@ impl State {
             };
             let new = self.views.get(&uid);
             compare(old.as_ref(), new, &mut delta);
+            announce::changes(old.as_ref().map(View::told), new.map(View::told));
             for target in old.iter().flat_map(|view| &view.targets) {
                 self.deployment_of.remove(&target.group.id);
             }
@@ -143,6 +152,7 @@ impl State {
         }
         let served = names::of_deployment(&deployment, &targets, &mut past.names);
         let groups = targets.iter().map(|target| (target.group.clone(), names::of_target(&deployment, target))).collect();
+        let names = served.names.clone();
         let entry = Entry {
             reference: view::reference(&deployment),
             yields: deployment.deleting || unservable(&deployment),
@@ -155,7 +165,7 @@ impl State {
         };
         let probe = targets.iter().filter(|target| target.probe).filter_map(|target| self.probe_target(target, &entry)).collect();
         delta.any |= self.table.set(uid, Some(entry));
-        Some(View { targets, probe })
+        Some(View { names, targets, probe })
     }
 
     fn probe_target(&self, target: &Target, entry: &Entry) -> Option<ProbeTarget> {

@@ -164,7 +164,8 @@ impl Builder<'_> {
     /// How the group ends, if it was told to go.
     fn drain(&self, replica: &Replica<'_>, observed: &Observed<'_>, since: SystemTime) -> Option<DrainBudget> {
         let leader = observed.leader.filter(|_| !observed.leaving.is_empty())?;
-        let retiring = observed.leaving.iter().all(|reason| *reason == Reason::Retiring);
+        // A replica that lost a member in the middle of its retirement may hang now: its streams do not wait for the deadline.
+        let retiring = !observed.broken && observed.leaving.iter().all(|reason| *reason == Reason::Retiring);
         let deadline = self.deployment.retirement.as_ref().and_then(|retirement| retirement.deadline);
         Some(drain_budget(since, leader, replica.members.len(), retiring.then(|| deadline.unwrap_or(since + RETIREMENT))))
     }

@@ -1,9 +1,9 @@
 //! A cluster made of fixtures and edits: what a test feeds to `State`, and how it reads the result.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use config::{Config, Membership};
@@ -217,10 +217,16 @@ pub(super) fn has(group: &ReplicaGroup, phase: GroupPhase, reason: Reason) -> bo
     group.phase == phase && group.reasons.contains(&reason)
 }
 
+/// The documents of a fixture; each file is parsed once in a process.
 pub(super) fn values(file: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/operator").join(format!("{file}.yaml"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_saphyr::from_multiple(&text).expect("fixture is YAML")
+    static PARSED: Mutex<BTreeMap<String, Vec<Value>>> = Mutex::new(BTreeMap::new());
+    let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let parse = || {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/operator").join(format!("{file}.yaml"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        serde_saphyr::from_multiple(&text).expect("fixture is YAML")
+    };
+    parsed.entry(file.to_owned()).or_insert_with(parse).clone()
 }
 
 /// A delete whose grace of 30 s ends at `end`.

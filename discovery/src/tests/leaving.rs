@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, DEMO, NOTHING, R0, R0M0, R1, R1M0, R1M1, deleting, demo_routable as routable, gate, retirement, rollout};
+use super::cluster::{
+    Cluster, DEMO, NOTHING, R0, R0M0, R1, R1M0, R1M1, deleting, demo_routable as routable, gate, ready, retirement, rollout,
+};
 use crate::snapshot::{Outlook, Reason};
 
 #[test]
@@ -170,6 +172,9 @@ fn a_retirement_cuts_no_stream_before_its_deadline() {
     let budget = |cluster: &Cluster| cluster.group("server/1").drain.clone().expect("a budget");
     let deadline = std::time::SystemTime::from("2026-11-30T13:05:00Z".parse::<k8s_openapi::jiff::Timestamp>().unwrap());
     assert_eq!(budget(&cluster).streams_until, deadline);
+    cluster.edit(R1M1, |pod| ready(pod, "False"));
+    assert_eq!(budget(&cluster).streams_until, cluster.now, "it may hang without that member");
+    cluster.edit(R1M1, |pod| ready(pod, "True"));
     cluster.edit(R1M0, |pod| deleting(pod, "2026-11-30T13:02:30Z"));
     assert_eq!(budget(&cluster).streams_until, deadline - Duration::from_secs(180), "the delete, for a take-over engine");
 }
