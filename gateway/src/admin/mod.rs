@@ -6,6 +6,7 @@
 
 mod events;
 pub mod explain;
+mod history;
 pub mod model;
 mod routes;
 mod server;

@@ -55,6 +55,26 @@ pub struct State {
     pub started_ms: u64,
 }
 
+/// One of `/debug/history`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When, milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Totals of each pool since the start.
+    pub figures: Vec<PoolFigures>,
+    /// Phase of each group.
+    pub phases: Vec<PhaseSample>,
+}
+
+/// What a group did at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseSample {
+    /// Key of the group.
+    pub key: String,
+    /// `Forming`, `Warming`, `Serving`, `Draining`.
+    pub phase: String,
+}
+
 /// A pool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolState {

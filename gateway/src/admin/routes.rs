@@ -2,7 +2,6 @@
 //!
 //! Owns: paths, methods, statuses. Must not: take a body larger than a log filter or wait for one longer than `BODY_TIMEOUT`.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -12,9 +11,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
 use super::explain::explain;
+use super::server::Port;
 use super::state::{state, status};
 use super::{Admin, events};
 use crate::telemetry::logs::LEVEL_BYTES;
@@ -32,7 +31,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Answers one request.
-pub(super) async fn answer(request: Request<Incoming>, admin: &Admin, places: &Arc<Semaphore>) -> Response<Body> {
+pub(super) async fn answer(request: Request<Incoming>, port: &Port) -> Response<Body> {
+    let admin = &*port.admin;
     let path = request.uri().path().to_owned();
     if path == "/debug/log-level" {
         return log_level(request, admin).await;
@@ -44,13 +44,16 @@ pub(super) async fn answer(request: Request<Incoming>, admin: &Admin, places: &A
         return not_allowed("GET, HEAD");
     }
     if path == "/debug/events" {
-        return events(&request, admin, places);
+        return events(&request, port);
+    }
+    if path == "/debug/history" {
+        return json(&port.history.samples());
     }
     read(&path, &request, admin)
 }
 
 fn known(path: &str) -> bool {
-    let debug = ["/debug/snapshot", "/debug/explain", "/debug/recent", "/debug/status", "/debug/events"];
+    let debug = ["/debug/snapshot", "/debug/explain", "/debug/recent", "/debug/status", "/debug/events", "/debug/history"];
     matches!(path, "/" | "/livez" | "/readyz" | "/metrics") || debug.contains(&path)
 }
 
@@ -77,12 +80,12 @@ fn page() -> Response<Body> {
     response
 }
 
-fn events(request: &Request<Incoming>, admin: &Admin, places: &Arc<Semaphore>) -> Response<Body> {
+fn events(request: &Request<Incoming>, port: &Port) -> Response<Body> {
     // HEAD asks for the headers alone; a body that never ends must not be begun for it.
     if request.method() == Method::HEAD {
         return respond(StatusCode::OK, events::TYPE, String::new());
     }
-    match events::stream(admin, places) {
+    match events::stream(&port.admin, &port.places) {
         Some(body) => {
             let mut response = respond(StatusCode::OK, events::TYPE, String::new());
             *response.body_mut() = body;

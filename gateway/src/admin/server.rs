@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -14,7 +14,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
+use super::history::{self, History};
 use super::{Admin, events, routes};
 use crate::telemetry::labels::Side;
 
@@ -27,24 +29,37 @@ const HEADER_BYTES: usize = 16 * 1024;
 /// Pause after a failed accept (out of descriptors): it would fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What the connections of one port share.
+pub(super) struct Port {
+    pub(super) admin: Arc<Admin>,
+    pub(super) places: Arc<Semaphore>,
+    pub(super) history: History,
+}
+
 /// Serves until `stop` is done, then drops what is open: nothing here is worth waiting for. Stop it last, so that the end of the
 /// process can be watched.
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<Output = ()>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
-    let places = events::places();
+    let port = Arc::new(Port { admin, places: events::places(), history: History::default() });
     let mut connections = JoinSet::new();
+    let mut pace = tokio::time::interval(history::PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop = pin!(stop);
     loop {
         let accepted = tokio::select! {
             () = &mut stop => return,
             accepted = accept(&listener, &permits) => accepted,
             Some(_) = connections.join_next() => continue,
+            _ = pace.tick() => {
+                port.history.sample(&port.admin, SystemTime::now());
+                continue;
+            }
         };
         if let Some((socket, permit)) = accepted {
-            let (admin, places) = (admin.clone(), places.clone());
+            let port = port.clone();
             connections.spawn(async move {
                 let _permit = permit;
-                connection(socket, admin, places).await;
+                connection(socket, port).await;
             });
         }
     }
@@ -62,11 +77,11 @@ async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> Option<(Tcp
     }
 }
 
-async fn connection(socket: TcpStream, admin: Arc<Admin>, places: Arc<Semaphore>) {
-    let _open = admin.metrics.connection(Side::Admin);
+async fn connection(socket: TcpStream, port: Arc<Port>) {
+    let _open = port.admin.metrics.connection(Side::Admin);
     let service = service_fn(move |request| {
-        let (admin, places) = (admin.clone(), places.clone());
-        async move { Ok::<_, Infallible>(routes::answer(request, &admin, &places).await) }
+        let port = port.clone();
+        async move { Ok::<_, Infallible>(routes::answer(request, &port).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

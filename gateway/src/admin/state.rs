@@ -38,7 +38,7 @@ pub(super) fn status(admin: &Admin, now: SystemTime, since: u64) -> Status {
     }
 }
 
-fn millis(at: SystemTime) -> u64 {
+pub(super) fn millis(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
 }
 
