@@ -29,6 +29,8 @@ pub struct Memory {
     vacated: Option<SystemTime>,
     /// Proofs counted before the probe last began anew, and its last count.
     proofs: (u64, u64),
+    /// Names that its engine listed last.
+    learned: Option<Arc<[Str]>>,
 }
 
 impl Memory {
@@ -48,7 +50,16 @@ impl Memory {
 
     /// A target without Pods of its own (a router's Service).
     pub fn of_service(id: GroupId) -> Memory {
-        Memory { id, members: BTreeMap::new(), served: false, restarted: false, leaving_since: None, vacated: None, proofs: (0, 0) }
+        Memory {
+            id,
+            members: BTreeMap::new(),
+            served: false,
+            restarted: false,
+            leaving_since: None,
+            vacated: None,
+            proofs: (0, 0),
+            learned: None,
+        }
     }
 
     /// Notes that the incarnation serves. Gives the length of the replacement that ended with it, if one did.
@@ -64,6 +75,14 @@ impl Memory {
         let (base, last) = self.proofs;
         self.proofs = if counted < last { (base + last, counted) } else { (base, counted) };
         self.proofs.0 + self.proofs.1
+    }
+
+    /// Names that the engine of this incarnation lists. They stay known while it leaves, when the probe has forgotten it.
+    pub fn learned(&mut self, listed: Option<Arc<[Str]>>) -> Option<Arc<[Str]>> {
+        if listed.is_some() {
+            self.learned = listed;
+        }
+        self.learned.clone()
     }
 
     fn begin(key: &GroupKey, members: BTreeMap<Str, Str>) -> Memory {

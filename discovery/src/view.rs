@@ -151,11 +151,12 @@ impl Builder<'_> {
             broken: observed.broken,
             proof: memory.proof(verdict.proof),
         };
+        let learned = memory.learned(verdict.models);
         self.remember(key, memory, group.serving());
         self.targets.push(Target {
             probe: wants_probe(&observed, self.past.groups.get(&group.key).is_some_and(|memory| memory.served)) && group.leader.is_some(),
             role: Some(replica.role.name.clone()),
-            learned: verdict.models,
+            learned,
             declared: observed.leader.map(|leader| leader.declared_names.clone()).unwrap_or_default(),
             group: Arc::new(group),
         });
@@ -176,11 +177,12 @@ impl Builder<'_> {
         let mut memory = self.before.remove(&key).filter(|memory| memory.id == id).unwrap_or_else(|| Memory::of_service(id));
         let verdict = self.lens.verdicts.verdict(&memory.id);
         let group = router::group(self.deployment, service, router::Past { key: &key, memory: &mut memory, now: self.lens.now }, &verdict);
+        let learned = memory.learned(verdict.models);
         self.remember(key, memory, group.serving());
         self.targets.push(Target {
             probe: group.leader.is_some() && !self.deployment.deleting,
             role: None,
-            learned: verdict.models,
+            learned,
             declared: Vec::new(),
             group: Arc::new(group),
         });

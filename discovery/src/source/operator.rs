@@ -38,6 +38,8 @@ const ANNOTATION_SLOTS: &str = "modeldeployment.gpustack.ai/replacement-slots";
 const ANNOTATION_SCRAPE_PORT: &str = "prometheus.io/port";
 const MAIN_CONTAINER: &str = "main";
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// The operator allows an hour; the API server any number, and times are added to it.
+const MAX_GRACE: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_REPLICAS: u32 = 1024;
 
 /// Facts of a ModelDeployment (any served version). `None`: it has no UID or name.
@@ -90,7 +92,7 @@ pub(crate) fn pod(object: PodObject) -> Option<Fact> {
         labels: selectable_labels(meta.labels.as_ref()),
         created: system_time(meta.creation_timestamp.as_ref()).unwrap_or(SystemTime::UNIX_EPOCH),
         deletion: system_time(meta.deletion_timestamp.as_ref()),
-        grace: grace.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DEFAULT_GRACE, Duration::from_secs),
+        grace: grace.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DEFAULT_GRACE, Duration::from_secs).min(MAX_GRACE),
         phase: pod_phase(&status),
         ready: status.conditions.iter().flatten().any(|condition| condition.kind == "Ready" && condition.status == "True"),
         ip: status.pod_ip.as_deref().filter(|ip| !ip.is_empty()).map(Str::from),
@@ -306,3 +308,7 @@ fn service_port(spec: &ServicePortSpec) -> Option<ServicePort> {
     };
     Some(ServicePort { name: spec.name.as_deref().unwrap_or_default().into(), port, target })
 }
+
+#[cfg(test)]
+#[path = "operator_tests.rs"]
+mod tests;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use config::{Config, DeploymentRef, MergedPool, NameRules, Pin};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, DEMO, NS, R0M0, R1M0, R1M1};
+use super::cluster::{Cluster, DEMO, NS, R0M0, R1M0, R1M1, deleting};
+use crate::probe::Verdict;
 use crate::snapshot::{GroupPhase, Reason};
 
 const FILES: [&str; 3] = ["00-modeldeployment-steady", "01-pods-steady", "02-services-endpointslices-steady"];
@@ -49,6 +50,19 @@ fn learned_names_win_over_declared_ones_and_include_adapters() {
         cluster.prove(&id, Some(&["real", "lora"]));
     }
     assert_eq!(names(&cluster), ["lora", "real"]);
+}
+
+#[test]
+fn a_leaving_engine_is_not_taken_at_its_command_again() {
+    let mut cluster = Cluster::steady();
+    for key in ["server/0", "server/1"] {
+        let id = cluster.group(key).id.clone();
+        cluster.prove(&id, Some(&["real"]));
+    }
+    let id = cluster.group("server/1").id.clone();
+    cluster.edit(R1M0, |pod| deleting(pod, "2027-01-15T08:00:30Z"));
+    cluster.verdict(&id, Verdict::default());
+    assert_eq!(names(&cluster), ["real"], "the probe forgets what leaves, its names stay known");
 }
 
 #[test]
