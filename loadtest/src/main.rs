@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use loadtest::engine;
+use loadtest::{engine, run};
 
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version, about = "Load generator, simulated engine, simulated operator and demo")]
@@ -16,6 +16,8 @@ struct Cli {
 enum Command {
     /// A simulated vLLM leader.
     Engine(engine::cli::EngineArgs),
+    /// Open-loop load whose answers are checked.
+    Run(run::RunArgs),
     // `operator` and `demo` go here: one variant and one arm below for each.
 }
 
@@ -23,10 +25,12 @@ enum Command {
 async fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_writer(std::io::stderr).init();
     let result = match Cli::parse().command {
-        Command::Engine(args) => engine::cli::run(args).await,
+        Command::Engine(args) => engine::cli::run(args).await.map(|()| true),
+        Command::Run(args) => run::command(args).await,
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("loadtest: {error}");
             ExitCode::FAILURE
