@@ -4,6 +4,7 @@
 //! the gateway's crates, except the demo, which starts it.
 
 pub mod client;
+pub mod demo;
 pub mod engine;
 pub mod operator;
 pub mod plan;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use loadtest::{engine, run};
+use loadtest::{demo, engine, operator, run};
 
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version, about = "Load generator, simulated engine, simulated operator and demo")]
@@ -18,15 +18,20 @@ enum Command {
     Engine(engine::cli::EngineArgs),
     /// Open-loop load whose answers are checked.
     Run(run::RunArgs),
-    // `operator` and `demo` go here: one variant and one arm below for each.
+    /// A simulated operator with kubelet on an API server.
+    Operator(operator::cli::OperatorArgs),
+    /// The gateway under load on a simulated cluster, on one machine.
+    Demo(demo::cli::DemoArgs),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_writer(std::io::stderr).init();
     let result = match Cli::parse().command {
-        Command::Engine(args) => engine::cli::run(args).await.map(|()| true),
-        Command::Run(args) => run::command(args).await,
+        Command::Engine(args) => engine::cli::run(args).await.map(|()| true).map_err(demo::Failure::from),
+        Command::Run(args) => run::command(args).await.map_err(demo::Failure::from),
+        Command::Operator(args) => operator::cli::run(args).await.map(|()| true),
+        Command::Demo(args) => demo::cli::run(args).await,
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

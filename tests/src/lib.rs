@@ -10,6 +10,7 @@
 pub mod apiserver;
 pub mod binaries;
 pub mod cluster;
+pub mod deployments;
 pub mod fixture;
 pub mod gateway;
 pub mod http;

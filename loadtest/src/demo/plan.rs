@@ -1,0 +1,107 @@
+//! What is sent and when: an open-loop schedule from a seed. Pure.
+//!
+//! Open loop: the next request is sent at its time whether or not earlier ones were answered, so a pause of the service is met by as many
+//! clients as in life.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+/// What the load is like; times are as the clients see them.
+#[derive(Debug, Clone)]
+pub(super) struct LoadShape {
+    pub(super) model: String,
+    /// Requests a second, on average.
+    pub(super) rate: f64,
+    /// The grace period of the Pods: a quarter of the streams last longer.
+    pub(super) grace: Duration,
+    /// From token to token.
+    pub(super) token: Duration,
+    pub(super) seed: u64,
+}
+
+/// One request of the plan.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    /// After the start of the load.
+    pub(super) at: Duration,
+    pub(super) streamed: bool,
+    pub(super) body: Value,
+    pub(super) tokens: u64,
+}
+
+/// The endless schedule.
+pub(super) struct Plan {
+    shape: LoadShape,
+    rng: StdRng,
+    at: Duration,
+    number: u64,
+}
+
+impl Plan {
+    pub(super) fn new(shape: LoadShape) -> Self {
+        let rng = StdRng::seed_from_u64(shape.seed);
+        Self { shape, rng, at: Duration::ZERO, number: 0 }
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Planned;
+
+    fn next(&mut self) -> Option<Planned> {
+        self.number += 1;
+        let gap = -(1.0 - self.rng.random::<f64>()).ln() / self.shape.rate.max(0.001);
+        self.at += Duration::from_secs_f64(gap.min(60.0));
+        let streamed = !self.number.is_multiple_of(10);
+        let share = match self.number % 4 {
+            // Longer than the grace period: such a stream cannot be waited out.
+            0 if streamed => self.rng.random_range(1.2..1.8),
+            _ => self.rng.random_range(0.05..0.5),
+        };
+        let tokens = tokens_in(self.shape.grace.mul_f64(share), self.shape.token);
+        let kind = if self.number.is_multiple_of(3) { "mixed" } else { "prose" };
+        let prompt = format!("Request {} of seed {}. #kind={kind}", self.number, self.shape.seed);
+        let mut body = json!({
+            "model": self.shape.model, "temperature": 0, "max_tokens": tokens, "ignore_eos": true,
+            "messages": [{"role": "user", "content": prompt}],
+        });
+        if streamed {
+            body["stream"] = json!(true);
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        Some(Planned { at: self.at, streamed, body, tokens })
+    }
+}
+
+fn tokens_in(time: Duration, token: Duration) -> u64 {
+    let count = time.as_micros() / token.as_micros().max(1);
+    u64::try_from(count).unwrap_or(u64::MAX).max(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(seed: u64) -> Vec<Planned> {
+        let (grace, token) = (Duration::from_secs(30), Duration::from_millis(30));
+        Plan::new(LoadShape { model: "m".into(), rate: 2.0, grace, token, seed }).take(400).collect()
+    }
+
+    #[test]
+    fn one_seed_gives_one_schedule() {
+        let bodies = |seed| plan(seed).into_iter().map(|planned| (planned.at, planned.body)).collect::<Vec<_>>();
+        assert_eq!(bodies(1), bodies(1));
+        assert_ne!(bodies(1), bodies(2));
+    }
+
+    #[test]
+    fn keeps_the_rate_and_holds_streams_longer_than_the_grace() {
+        let plan = plan(7);
+        let seconds = plan.last().unwrap().at.as_secs_f64();
+        assert!((150.0..250.0).contains(&seconds), "400 requests took {seconds} s");
+        let long = plan.iter().filter(|planned| planned.streamed && planned.tokens > 1000).count();
+        assert!((60..=120).contains(&long), "{long}");
+    }
+}

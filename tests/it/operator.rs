@@ -1,0 +1,154 @@
+//! The simulated operator on a real API server: does the cluster go through the states that the real operator's does?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
+use loadtest::operator::{Operator, OperatorConfig, OperatorError};
+use serde_json::{Value, json};
+use tests::Outcome;
+use tests::apiserver::{ApiServer, Options};
+use tests::cluster::{self, Cluster};
+use tests::deployments::{self, Deployed, MODEL};
+use tests::poll::{PATIENCE, eventually};
+
+#[tokio::test]
+async fn settled_deployment_has_the_operators_names_and_services() -> Outcome<()> {
+    let cluster = Cluster::new("op-settled").await?;
+    let deployed = Deployed::up(&cluster, deployments::take_over("demo", 2, 2), deployments::config(&cluster)).await?;
+    let pods = cluster::pods(cluster.client(), cluster.namespace()).await?;
+    let names: Vec<_> = pods.keys().map(String::as_str).collect();
+    assert_eq!(names, ["demo-server-r0-m0", "demo-server-r0-m1", "demo-server-r1-m0", "demo-server-r1-m1"]);
+    let services = Api::<Service>::namespaced(cluster.client().clone(), cluster.namespace()).list(&ListParams::default()).await?;
+    let services: BTreeMap<_, _> =
+        services.items.into_iter().map(|service| (service.metadata.name.unwrap_or_default(), service.spec.unwrap_or_default())).collect();
+    assert_eq!(services.keys().map(String::as_str).collect::<Vec<_>>(), ["demo", "demo-server", "demo-server-r0", "demo-server-r1"]);
+    let selector = services["demo-server"].selector.clone().unwrap_or_default();
+    assert_eq!(selector["modeldeployment.gpustack.ai/member-index"], "0");
+    let status = deployed.object().await?.data["status"].clone();
+    assert_eq!((&status["roles"][0]["ready"], &status["roles"][0]["unmanaged"]), (&json!(2), &json!(true)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn leader_answers_under_its_served_name_and_follower_counts_what_it_gets() -> Outcome<()> {
+    let cluster = Cluster::new("op-serve").await?;
+    let deployed = Deployed::up(&cluster, deployments::take_over("demo", 1, 2), deployments::config(&cluster)).await?;
+    let leader = deployed.member(0, 0)?;
+    let models = tests::http::get(&format!("http://{}:{}/v1/models", leader.address, leader.port)).await?.json()?;
+    assert_eq!(models["data"][0]["id"], MODEL);
+    assert_eq!(deployed.operator.misdirected(), 0);
+    let follower = deployed.member(0, 1)?;
+    tests::http::get(&format!("http://{}:{}/v1/models", follower.address, follower.port)).await?;
+    eventually(PATIENCE, "counted fault", || async { if deployed.operator.misdirected() == 1 { Ok(()) } else { Err("not yet".into()) } })
+        .await
+}
+
+#[tokio::test]
+async fn rollout_goes_slot_by_slot_highest_first_and_records_before_it_deletes() -> Outcome<()> {
+    let cluster = Cluster::new("op-roll").await?;
+    let deployed = Deployed::up(&cluster, deployments::take_over("demo", 2, 2), deployments::config(&cluster)).await?;
+    let before: BTreeSet<String> = deployed.operator.pods().into_iter().map(|pod| pod.uid).collect();
+    let version = deployed.object().await?.metadata.resource_version.unwrap_or_default();
+    let api = cluster.api("ModelDeployment");
+    let mut events = api.watch(&WatchParams::default(), &version).await?.boxed();
+    deployed.roll().await?;
+    let (mut records, mut last) = (Vec::new(), None);
+    while let Some(event) = events.next().await {
+        let WatchEvent::Modified(object) = event? else { continue };
+        let slot = slot(&object);
+        if slot != last {
+            records.push(slot.clone());
+            last = slot;
+        }
+        if records.len() == 6 {
+            break;
+        }
+    }
+    let expected =
+        [Some((1, "Cleanup")), Some((1, "WaitingForAdmission")), None, Some((0, "Cleanup")), Some((0, "WaitingForAdmission")), None];
+    let records: Vec<_> = records.iter().map(|record| record.as_ref().map(|(ordinal, phase)| (*ordinal, phase.as_str()))).collect();
+    assert_eq!(records, expected);
+    deployed.wait_settled().await?;
+    let after: BTreeSet<String> = deployed.operator.pods().into_iter().map(|pod| pod.uid).collect();
+    assert!(before.is_disjoint(&after), "{before:?} {after:?}");
+    Ok(())
+}
+
+fn slot(object: &DynamicObject) -> Option<(u64, String)> {
+    let text = object.metadata.annotations.as_ref()?.get("modeldeployment.gpustack.ai/replacement-slots")?;
+    let slots: Value = serde_json::from_str(text).ok()?;
+    Some((slots["server"]["ordinal"].as_u64()?, slots["server"]["phase"].as_str()?.to_owned()))
+}
+
+#[tokio::test]
+async fn size_one_pods_have_generated_names_that_change_with_a_replacement() -> Outcome<()> {
+    let cluster = Cluster::new("op-one").await?;
+    let deployed = Deployed::up(&cluster, deployments::managed("demo", 1, 1), deployments::config(&cluster)).await?;
+    let before = deployed.member(0, 0)?.name;
+    assert!(before.starts_with("demo-server-") && !before.contains("-r0"), "{before}");
+    deployed.roll().await?;
+    eventually(PATIENCE, "replaced Pod", || async {
+        match deployed.member(0, 0) {
+            Ok(pod) if pod.name != before => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    deployed.wait_settled().await
+}
+
+#[tokio::test]
+async fn killed_follower_is_restarted_under_its_uid_and_takes_its_leader_along() -> Outcome<()> {
+    let cluster = Cluster::new("op-kill").await?;
+    let deployed = Deployed::up(&cluster, deployments::take_over("demo", 1, 2), deployments::config(&cluster)).await?;
+    let (leader, follower) = (deployed.member(0, 0)?, deployed.member(0, 1)?);
+    deployed.operator.kill(cluster.namespace(), &follower.name)?;
+    eventually(PATIENCE, "both restarted", || async {
+        let pods = cluster::pods(cluster.client(), cluster.namespace()).await.map_err(|error| error.to_string())?;
+        let seen: Vec<_> = [&leader, &follower]
+            .iter()
+            .map(|member| (pods[&member.name].metadata.uid == Some(member.uid.clone()), restarts(&pods[&member.name])))
+            .collect();
+        if seen == [(true, 1), (true, 1)] { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await
+}
+
+fn restarts(pod: &k8s_openapi::api::core::v1::Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    statuses.and_then(|statuses| statuses.first()).map_or(0, |status| status.restart_count)
+}
+
+#[tokio::test]
+async fn lowered_replicas_end_aborted_and_a_deleted_deployment_takes_everything_along() -> Outcome<()> {
+    let cluster = Cluster::new("op-scale").await?;
+    let deployed = Deployed::up(&cluster, deployments::take_over("demo", 2, 1), deployments::config(&cluster)).await?;
+    deployed.operator.scale(cluster.namespace(), "demo", "server", 1).await?;
+    eventually(PATIENCE, "aborted retirement", || async {
+        let status = deployed.object().await.map_err(|error| error.to_string())?.data["status"].clone();
+        if status["retirement"]["state"] == "Aborted" { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await?;
+    assert_eq!(cluster::pods(cluster.client(), cluster.namespace()).await?.len(), 2);
+    cluster.api("ModelDeployment").delete("demo", &DeleteParams::default()).await?;
+    eventually(PATIENCE, "empty namespace", || async {
+        let pods = cluster::pods(cluster.client(), cluster.namespace()).await.map_err(|error| error.to_string())?.len();
+        let left = cluster.api("ModelDeployment").get_opt("demo").await.map_err(|error| error.to_string())?;
+        if pods == 0 && left.is_none() { Ok(()) } else { Err(format!("{pods} Pods, {left:?}")) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_cluster_with_nodes_is_refused() -> Outcome<()> {
+    let server = ApiServer::start(Options::default()).await?;
+    let client = server.client().await?;
+    let node = serde_json::from_value(json!({"metadata": {"name": "real"}}))?;
+    Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await?;
+    let refused = Operator::start(client, OperatorConfig::default()).await.map(drop);
+    assert!(matches!(refused, Err(OperatorError::HasNodes(1))), "{refused:?}");
+    Ok(())
+}
