@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::json::{self, Object};
+use super::shape::Field;
 
 /// One event.
 #[derive(Debug)]
@@ -73,6 +74,24 @@ impl<'a> Chunk<'a> {
             let word = |key| self.top.text(key).is_some_and(|text| text == "error");
             if self.choices.is_empty() && (word("object") || word("type")) { self.top.get("message") } else { None }
         })
+    }
+
+    /// The text of an event that has nothing but it: which choice, where it belongs, its escaped form.
+    pub(super) fn only_text(&self) -> Option<(u32, Field, &'a str)> {
+        let [choice] = &self.choices[..] else { return None };
+        let silent = |key| choice.object.get(key).is_none();
+        let twice = REASONING.iter().all(|name| choice.delta.get(name).is_some());
+        let usual = silent("logprobs") && silent("token_ids") && choice.finish.is_none() && choice.delta.get("role").is_none();
+        if !usual || twice || choice.odd || self.top.get("usage").is_some() {
+            return None;
+        }
+        let (field, text) = match (choice.content, choice.reasoning, &choice.tools[..]) {
+            (Some(text), None, []) => (Field::Content, text),
+            (None, Some(text), []) => (Field::Reasoning, text),
+            (None, None, [tool]) if tool.name.is_none() => (Field::Arguments(tool.index), tool.arguments?),
+            _ => return None,
+        };
+        Some((choice.index, field, text))
     }
 
     /// Whether some choice says that the engine gave up.

@@ -58,6 +58,8 @@ pub(super) struct Facts {
     pub(super) continues: bool,
     /// The form of a completion's prompt.
     pub(super) prompt: Prompt,
+    /// Options for the chat template: it may treat a continued message in its own way.
+    pub(super) template_options: bool,
 }
 
 impl Facts {
@@ -82,6 +84,7 @@ impl Facts {
             usage: options.flag("include_usage") || options.flag("continuous_usage_stats"),
             continues,
             prompt: prompt(body),
+            template_options: is_set(body, "chat_template_kwargs") || is_set(body, "reasoning_effort"),
         })
     }
 

@@ -7,6 +7,7 @@
 use smallvec::SmallVec;
 
 use super::chunk::{Choice, Chunk};
+use super::plan::Way;
 use super::refusal::Refusal;
 use super::sent::Sent;
 use super::shape::{Field, Shape};
@@ -117,12 +118,11 @@ impl Journal {
 
     /// Learns the build of the event that was just recorded, if it is a usual one.
     pub(super) fn learn(&mut self, data: &[u8], chunk: &Chunk<'_>) {
-        let [choice] = &chunk.choices[..] else { return };
-        let Some((field, text)) = single_text(choice) else { return };
-        if self.lessons >= LESSONS || chunk.top.get("usage").is_some() || !says_nothing_else(choice) {
+        let Some((index, field, text)) = chunk.only_text() else { return };
+        if self.lessons >= LESSONS {
             return;
         }
-        let slot = self.slot(choice.index);
+        let slot = self.slot(index);
         self.lessons += 1;
         self.shapes.retain(|shape| shape.slot != slot || shape.field != field);
         if self.shapes.len() >= SHAPES {
@@ -144,13 +144,24 @@ impl Journal {
         self.kept = 0;
     }
 
-    /// Events of another leader come next: builds learned so far are of no use.
-    pub(super) fn forget_shapes(&mut self) {
+    /// Events of another leader come next: builds learned so far are of no use, and the ids that are kept must go on
+    /// being those of all the text.
+    pub(super) fn begin_rest(&mut self, way: Way) {
         self.shapes.clear();
         self.lessons = 0;
+        match way {
+            Way::Replay => {}
+            Way::TokenIds => self.choices.iter_mut().for_each(Sent::drop_held_ids),
+            Way::Continue => {
+                self.keep_ids = false;
+                self.prompt_ids = Vec::new();
+                self.choices.iter_mut().for_each(Sent::drop_ids);
+            }
+        }
     }
 
-    fn add(&mut self, slot: usize, field: Field, text: &[u8]) {
+    /// Adds a text that is passed on within an event of a learned build.
+    pub(super) fn add(&mut self, slot: usize, field: Field, text: &[u8]) {
         if self.lost.is_some() {
             return;
         }
@@ -169,7 +180,7 @@ impl Journal {
     }
 
     /// The place of the choice with this index, made if need be.
-    fn slot(&mut self, index: u32) -> usize {
+    pub(super) fn slot(&mut self, index: u32) -> usize {
         self.choices.iter().position(|choice| choice.index == index).unwrap_or_else(|| {
             self.choices.push(Sent { index, ..Sent::default() });
             self.choices.len() - 1
@@ -197,20 +208,4 @@ impl Journal {
         self.prompt_ids = ids.and_then(super::json::ids).unwrap_or_default();
         self.keep(self.prompt_ids.len() * size_of::<u32>());
     }
-}
-
-/// The only text of an event that has nothing but it.
-fn single_text<'a>(choice: &Choice<'a>) -> Option<(Field, &'a str)> {
-    match (choice.content, choice.reasoning, &choice.tools[..]) {
-        (Some(text), None, []) => Some((Field::Content, text)),
-        (None, Some(text), []) => Some((Field::Reasoning, text)),
-        (None, None, [tool]) if tool.name.is_none() => Some((Field::Arguments(tool.index), tool.arguments?)),
-        _ => None,
-    }
-}
-
-fn says_nothing_else(choice: &Choice<'_>) -> bool {
-    let silent = |key| choice.object.get(key).is_none();
-    let same_text_twice = super::chunk::REASONING.iter().all(|name| choice.delta.get(name).is_some());
-    silent("logprobs") && silent("token_ids") && choice.finish.is_none() && !choice.odd && !same_text_twice
 }

@@ -22,6 +22,9 @@ use super::tried::Tried;
 use super::usage::{Moved, Usage};
 use super::ways::{self, SentKind};
 
+/// A text so short that a sample of it may be tried again.
+const FEW_BYTES: usize = 16;
+
 /// Everything that a plan depends on.
 pub(super) struct Planner<'a> {
     /// The broken stream.
@@ -59,7 +62,7 @@ impl Planner<'_> {
         let written = self.written();
         let mut why = None;
         for attempt in ways::order(self.now.route, self.facts, self.kind(written.as_ref()), self.now.token_ids) {
-            if self.tried.exhausted(attempt) {
+            if self.tried.exhausted(attempt, self.samples_anew(attempt, written.as_ref())) {
                 continue;
             }
             match self.attempt(attempt, written.as_ref()) {
@@ -90,8 +93,8 @@ impl Planner<'_> {
 
     fn continue_text(&self, attempt: Attempt, written: &Written, cut: Cut) -> Result<Plan, Stop> {
         let kept = written.kept(cut);
-        self.check_safe(written, &kept)?;
-        let tokens = if self.facts.counts_tokens() { Some(self.count(written, cut, &kept)?) } else { None };
+        self.check_safe(written, cut)?;
+        let tokens = if self.facts.counts_tokens() { Some(self.count(written, cut)?) } else { None };
         let max = match (self.facts.max_tokens, tokens) {
             (Some(max), Some(tokens)) if max <= tokens && cut == written.end() => return self.finish_by_length(tokens),
             (Some(max), Some(tokens)) if max <= tokens => return Err(Stop::No(Refusal::UnsafeText)),
@@ -103,7 +106,7 @@ impl Planner<'_> {
             Route::Completions | Route::Responses | Route::Messages | Route::Other => body::continue_completion(self.body, &kept, lowered),
         };
         let moved = tokens.filter(|_| self.facts.usage).map(|tokens| self.moved(written, cut, tokens)).transpose()?;
-        let splice = Splice { expects: vec![self.expect_behind(written, cut, tokens)], moved, to_chat: false };
+        let splice = Splice { expects: vec![self.expect_behind(written, cut, tokens)], moved, ..Splice::default() };
         Ok(Plan::Send(Resend {
             way: attempt.way(),
             path: None,
@@ -123,31 +126,35 @@ impl Planner<'_> {
         expect
     }
 
-    /// Whether going on from `kept` is the same as never having stopped, by the facts or by proof.
-    fn check_safe(&self, written: &Written, kept: &str) -> Result<(), Stop> {
+    /// Whether going on from `cut` is the same as never having stopped, by the facts or by proof.
+    fn check_safe(&self, written: &Written, cut: Cut) -> Result<(), Stop> {
+        let kept = written.kept(cut);
         let ends_open = kept.ends_with(char::is_whitespace);
         if self.now.route != Route::Chat {
             let blank = ends_open && !kept.ends_with('\n');
             return if blank { Err(Stop::No(Refusal::UnsafeText)) } else { Ok(()) };
         }
-        if written.hides_its_start() {
-            return Err(Stop::No(Refusal::UnsafeText));
-        }
         let starts_open = written.starts_with_space() && !self.facts.continues;
-        if (ends_open || starts_open) && !self.is_proven(kept)? {
-            return Err(Stop::No(Refusal::UnsafeText));
+        let must = ends_open || starts_open || written.mark_is_the_templates();
+        // Reasoning is safe by the facts, but templates differ: where a leader can be asked, it is.
+        if !must && !written.thinks() && !self.facts.template_options {
+            return Ok(());
         }
-        Ok(())
+        match self.proof(written, cut)? {
+            Some(true) => Ok(()),
+            None if !must => Ok(()),
+            Some(false) | None => Err(Stop::No(Refusal::UnsafeText)),
+        }
     }
 
-    /// Whether the leader's template takes `kept` as it is.
-    fn is_proven(&self, kept: &str) -> Result<bool, Stop> {
-        let text = self.ask(Question::Text(kept.to_owned()))?;
-        let continued = self.ask(Question::Continued(kept.to_owned()))?;
+    /// Whether the leader's template takes the text as it is; `None`: the leader cannot say.
+    fn proof(&self, written: &Written, cut: Cut) -> Result<Option<bool>, Stop> {
+        let text = self.ask(Question::Text(written.generated(cut)))?;
+        let continued = self.ask(Question::Continued(written.kept(cut)))?;
         let prompt = self.ask(Question::Prompt)?;
         Ok(match (prompt, continued, text) {
-            (Some(prompt), Some(continued), Some(text)) => tokens::proves(prompt, continued, text),
-            _ => false,
+            (Some(prompt), Some(continued), Some(text)) => Some(tokens::proves(prompt, continued, text)),
+            _ => None,
         })
     }
 
@@ -173,6 +180,7 @@ impl Planner<'_> {
             expects: vec![Expect { index: sent.index, content_begun: true, ..Expect::default() }],
             moved: Some(Moved { tokens: kept, reasoning: 0, prompt: Some(len(prompt)) }),
             to_chat: self.now.route == Route::Chat,
+            usual: None,
         };
         let attempt = Attempt::TokenIds;
         let path = Some("/v1/completions");
@@ -193,7 +201,7 @@ impl Planner<'_> {
         let asked = if self.now.token_ids { body::with_token_ids(self.now.raw) } else { None };
         let body = asked.map_or_else(|| self.now.raw.clone(), Bytes::from);
         let expects = self.now.journal.choices.iter().filter_map(expect_again).collect();
-        let splice = Box::new(Splice { expects, moved: None, to_chat: false });
+        let splice = Box::new(Splice { expects, ..Splice::default() });
         Plan::Send(Resend { way: Attempt::Replay.way(), path: None, body, attempt: Attempt::Replay, splice })
     }
 
@@ -224,7 +232,7 @@ impl Planner<'_> {
             (Some("length"), max) => Ok(max),
             (Some("stop"), _) if !sent.stop_reason && sent.tools.is_empty() => {
                 let Some(written) = self.written() else { return Ok(None) };
-                Ok(self.ask(Question::Text(written.kept(written.end())))?.map(|tokens| tokens.count + 1))
+                Ok(self.ask(Question::Text(written.generated(written.end())))?.map(|tokens| tokens.count + 1))
             }
             _ => Ok(None),
         }
@@ -253,8 +261,8 @@ impl Planner<'_> {
 
     // ---- counting
 
-    /// Tokens of `kept`: by usage, by ids, or by the leader.
-    fn count(&self, written: &Written, cut: Cut, kept: &str) -> Result<u64, Stop> {
+    /// Tokens generated up to `cut`: by usage, by ids, or by the leader.
+    fn count(&self, written: &Written, cut: Cut) -> Result<u64, Stop> {
         if cut == written.end() && !self.facts.stop {
             let ids = self.now.journal.choices.first().map(|sent| len(&sent.ids)).filter(|count| *count > 0);
             let usage = self.now.journal.usage_at_text.map(|usage| usage.completion);
@@ -262,7 +270,7 @@ impl Planner<'_> {
                 return Ok(count);
             }
         }
-        let tokens = self.ask(Question::Text(kept.to_owned()))?;
+        let tokens = self.ask(Question::Text(written.generated(cut)))?;
         tokens.map(|tokens| tokens.count).ok_or(Stop::No(Refusal::TokensUnknown))
     }
 
@@ -298,6 +306,12 @@ impl Planner<'_> {
     }
 
     // ---- what was sent
+
+    /// Whether another try may well give what was sent, and costs little: a sample of a few characters.
+    fn samples_anew(&self, attempt: Attempt, written: Option<&Written>) -> bool {
+        let few = written.is_some_and(|written| written.reasoning.len() + written.content.len() <= FEW_BYTES);
+        attempt == Attempt::Space || (attempt == Attempt::Replay && few && !self.facts.repeatable())
+    }
 
     fn written(&self) -> Option<Written> {
         match &self.now.journal.choices[..] {

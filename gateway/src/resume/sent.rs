@@ -103,6 +103,18 @@ impl Sent {
         *self = Self { index, role, finish, ..Self::default() };
     }
 
+    /// The held-back tokens will be generated again.
+    pub(super) fn drop_held_ids(&mut self) {
+        self.ids_sent -= self.ids_held.len().min(self.ids_sent);
+        self.ids_held = Vec::new();
+    }
+
+    /// Ids of the rest will not be known.
+    pub(super) fn drop_ids(&mut self) {
+        self.drop_held_ids();
+        self.ids = Vec::new();
+    }
+
     fn record_tool(&mut self, piece: &ToolDelta<'_>) -> usize {
         let call = self.tool(piece.index);
         let mut kept = size_of::<ToolSent>() * usize::from(piece.name.is_some());

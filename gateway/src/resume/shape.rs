@@ -44,6 +44,11 @@ impl Shape {
         let text = data.strip_prefix(&*self.head)?.strip_suffix(&*self.tail)?;
         is_inside_string(text).then_some(text)
     }
+
+    /// An event of this build with another text, escaped.
+    pub(super) fn write(&self, text: &[u8]) -> Vec<u8> {
+        [&self.head, text, &self.tail].concat()
+    }
 }
 
 /// Whether `text` contains no quote that would end the string, and no backslash that would escape the quote behind it.

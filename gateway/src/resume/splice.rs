@@ -4,10 +4,14 @@
 //! compared and swallowed; usage of one request; completion events as chat events for the token id way. It keeps no
 //! record; the journal is fed with what comes out of here.
 
+use bytes::Bytes;
+
 use super::chunk::{Choice, Chunk, REASONING, ToolDelta};
 use super::expect::{Differs, Expect};
 use super::journal::{Head, Journal};
 use super::json::{self, Object, Writer};
+use super::rewrite;
+use super::shape::Shape;
 use super::trim;
 use super::usage::Moved;
 
@@ -20,6 +24,8 @@ pub(super) struct Splice {
     pub(super) moved: Option<Moved>,
     /// Completion events are to become chat events.
     pub(super) to_chat: bool,
+    /// The usual event, once all that was sent has come again.
+    pub(super) usual: Option<Relabel>,
 }
 
 /// What becomes of one event.
@@ -35,6 +41,20 @@ impl Splice {
     /// All that was sent has come again.
     pub(super) fn caught_up(&self) -> bool {
         self.expects.iter().all(Expect::done)
+    }
+
+    /// The bytes to pass on for an event of the learned build; its text is kept. `None`: it must be parsed.
+    pub(super) fn usual(&self, data: &[u8], journal: &mut Journal) -> Option<Bytes> {
+        self.usual.as_ref()?.apply(data, journal)
+    }
+
+    /// Learns how the event was rewritten, once all that was sent has come again.
+    pub(super) fn learn(&mut self, (data, chunk): (&[u8], &Chunk<'_>), (json, written): (&[u8], &Chunk<'_>), journal: &mut Journal) {
+        if let (Some((index, field, text)), Some((_, _, new))) = (chunk.only_text(), written.only_text()) {
+            let slot = journal.slot(index);
+            self.usual =
+                Shape::learn(data, text, field, slot).zip(Shape::learn(json, new, field, slot)).map(|(from, to)| Relabel { from, to });
+        }
     }
 
     /// Rewrites one event.
@@ -113,6 +133,21 @@ impl Splice {
             self.expects.push(Expect { index, ..Expect::default() });
             self.expects.len() - 1
         })
+    }
+}
+
+/// The usual event of a rest: read by the one build, written by the other.
+#[derive(Debug)]
+pub(super) struct Relabel {
+    from: Shape,
+    to: Shape,
+}
+
+impl Relabel {
+    fn apply(&self, data: &[u8], journal: &mut Journal) -> Option<Bytes> {
+        let text = self.from.read(data)?;
+        journal.add(self.from.slot, self.from.field, text);
+        Some(rewrite::event(&self.to.write(text)).into())
     }
 }
 

@@ -177,10 +177,9 @@ impl Stream {
     /// The leader accepted: the events that come next are the rest of this stream. `moved`: it is another leader than
     /// that of the attempt before.
     pub fn begin(&mut self, resend: Resend, moved: bool) {
-        let carry = self.carry.get_or_insert_default();
-        carry.begin(resend.attempt, moved);
+        self.carry.get_or_insert_default().begin(resend.attempt, moved);
         self.splice = Some(resend.splice);
-        self.journal.forget_shapes();
+        self.journal.begin_rest(resend.way);
     }
 
     /// The original request was sent again since nothing had been passed on.
@@ -282,35 +281,44 @@ impl Stream {
     // ---- another leader's rest
 
     fn on_rest(&mut self, data: &[u8]) -> Step {
+        if let Some(bytes) = self.splice.as_ref().and_then(|splice| splice.usual(data, &mut self.journal)) {
+            return Step::Replace(bytes);
+        }
         let Some(chunk) = Chunk::parse(data) else {
             return self.fails(Failure::Refused, Cause::Unreadable);
         };
-        if chunk.error().is_some() {
-            let fault = chunk.error().is_some_and(|error| cause::is_requests_fault(error, &chunk.top));
+        if let Some(error) = chunk.error() {
+            let fault = cause::is_requests_fault(error, &chunk.top);
             let broken = Step::Broken(Bytes::new(), Cause::EngineError);
             return if fault { self.fails(Failure::Refused, Cause::EngineError) } else { broken };
         }
         if chunk.aborted() {
             return self.on_abort(&chunk);
         }
-        let Some(splice) = &mut self.splice else { return Step::Forward };
-        let spliced = splice.event(&chunk, &self.journal);
-        let caught_up = splice.caught_up();
+        let spliced = self.splice.as_mut().map(|splice| splice.event(&chunk, &self.journal));
         match spliced {
-            Err(_) => self.fails(Failure::Differed, Cause::Differed),
-            Ok(Spliced::Nothing) => Step::Swallow,
-            Ok(Spliced::Event(json)) => self.emit(&json, caught_up),
+            None | Some(Err(_)) => self.fails(Failure::Differed, Cause::Differed),
+            Some(Ok(Spliced::Nothing)) => Step::Swallow,
+            Some(Ok(Spliced::Event(json))) => self.emit(&json, (data, &chunk)),
         }
     }
 
-    fn emit(&mut self, json: &[u8], caught_up: bool) -> Step {
+    /// Passes `json` on in place of an event of the rest.
+    fn emit(&mut self, json: &[u8], (data, incoming): (&[u8], &Chunk<'_>)) -> Step {
         let Some(chunk) = Chunk::parse(json) else { return self.fails(Failure::Refused, Cause::Unreadable) };
         self.journal.record(&chunk);
-        if let Some(carry) = self.carry.as_mut().filter(|_| caught_up) {
+        let caught_up = self.splice.as_ref().is_some_and(|splice| splice.caught_up());
+        if caught_up && let Some(carry) = self.carry.as_mut() {
             carry.goes_on();
         }
-        let json = if self.hide_ids { rewrite::without_ids(&chunk) } else { json.to_vec() };
-        Step::Replace(rewrite::event(&json).into())
+        if self.hide_ids {
+            return Step::Replace(rewrite::event(&rewrite::without_ids(&chunk)).into());
+        }
+        let event = rewrite::event(json);
+        if caught_up && let Some(splice) = self.splice.as_mut() {
+            splice.learn((data, incoming), (json, &chunk), &mut self.journal);
+        }
+        Step::Replace(event.into())
     }
 
     fn fails(&mut self, failure: Failure, cause: Cause) -> Step {

@@ -8,6 +8,8 @@ use super::sent::Sent;
 
 /// Marks that reasoning parsers take away.
 const THINK: &str = "<think>";
+/// The mark as templates put it behind the prompt.
+const TEMPLATES_THINK: &str = "<think>\n";
 const UNTHINK: &str = "</think>";
 
 /// Longest overlap that is generated again to be compared, bytes. Further back the text counts as having no cut.
@@ -74,13 +76,23 @@ impl Written {
         }
     }
 
-    /// The text up to `cut` as the model wrote it, marks included.
+    /// The assistant's message up to `cut`, as a chat must be given it: marks included.
     pub(super) fn kept(&self, cut: Cut) -> String {
-        let mut text = String::with_capacity(self.reasoning.len() + self.content.len() + 16);
-        if !self.reasoning.is_empty() {
-            text.push_str(THINK);
-            text.push_str(self.reasoning.get(..cut.reasoning).unwrap_or_default());
-        }
+        let mark = match (self.reasoning.is_empty(), self.mark_is_the_templates()) {
+            (true, _) => "",
+            (false, true) => TEMPLATES_THINK,
+            (false, false) => THINK,
+        };
+        [mark, &self.body(cut)].concat()
+    }
+
+    /// The text up to `cut` as the model generated it: what its tokens are counted from.
+    pub(super) fn generated(&self, cut: Cut) -> String {
+        if self.mark_is_the_templates() { self.body(cut) } else { self.kept(cut) }
+    }
+
+    fn body(&self, cut: Cut) -> String {
+        let mut text = self.reasoning.get(..cut.reasoning).unwrap_or_default().to_owned();
         if let Some(content) = cut.content {
             if !self.reasoning.is_empty() {
                 text.push_str(UNTHINK);
@@ -106,10 +118,15 @@ impl Written {
         self.reasoning.is_empty() && self.content.starts_with(char::is_whitespace)
     }
 
-    /// The reasoning parser took a line break away, or the template had written the mark: the text as the model wrote it
-    /// is not known.
-    pub(super) fn hides_its_start(&self) -> bool {
+    /// A model that writes the mark itself ends its line; reasoning that begins in the middle of a line stands behind a
+    /// mark that the chat template wrote. It must be proven.
+    pub(super) fn mark_is_the_templates(&self) -> bool {
         !self.reasoning.is_empty() && !self.reasoning.starts_with('\n')
+    }
+
+    /// Has reasoning, parsed or not: chat templates are free in what they make of it.
+    pub(super) fn thinks(&self) -> bool {
+        !self.reasoning.is_empty() || self.content.contains(THINK)
     }
 
     /// Templates that trim would take something away from the end of the text.
@@ -193,6 +210,15 @@ mod tests {
         let cut = text.letter_space().unwrap();
         assert_eq!(text.kept(cut), "<think>\nLet me");
         assert_eq!(text.behind(cut), (" think.\n", "\n\nThe"));
+    }
+
+    #[test]
+    fn a_mark_of_the_template_was_not_generated() {
+        let text = written("Okay, so", "");
+        assert_eq!(text.kept(text.end()), "<think>\nOkay, so");
+        assert_eq!(text.generated(text.end()), "Okay, so");
+        let text = written("\nOkay", "");
+        assert_eq!(text.generated(text.end()), "<think>\nOkay");
     }
 
     #[test]

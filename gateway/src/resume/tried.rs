@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use super::plan::Attempt;
 use super::refusal::Refusal;
 
-/// How often white space may be sampled anew until it is the one that was sent. Each failure costs about one token.
-const SPACE_TRIES: usize = 3;
+/// How often a few characters may be sampled anew until they are those that were sent. Each failure costs a token or two;
+/// what is taken in the end has the right distribution, since it is a sample given what was sent.
+const SAMPLE_TRIES: usize = 3;
 
 /// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +40,14 @@ impl Tried {
         self.0.is_empty()
     }
 
-    /// Whether `attempt` must not be made again.
-    pub(super) fn exhausted(&self, attempt: Attempt) -> bool {
+    /// Whether `attempt` must not be made again. `samples_anew`: its text is short and sampled.
+    pub(super) fn exhausted(&self, attempt: Attempt, samples_anew: bool) -> bool {
         let failures = || self.0.iter().filter(|(tried, _)| *tried == attempt);
-        let samples_anew = attempt == Attempt::Space && failures().all(|(_, failure)| *failure == Failure::Differed);
+        let again = samples_anew && failures().all(|(_, failure)| *failure == Failure::Differed);
         let text = |attempt: Attempt| matches!(attempt, Attempt::Cut | Attempt::All | Attempt::Space);
         // A leader that refuses one continued text for its form refuses the others too.
         let refused = text(attempt) && self.0.iter().any(|(tried, failure)| text(*tried) && *failure != Failure::Differed);
-        refused || failures().count() >= if samples_anew { SPACE_TRIES } else { 1 }
+        refused || failures().count() >= if again { SAMPLE_TRIES } else { 1 }
     }
 
     /// The reason to name when nothing is left to try.
@@ -74,21 +75,21 @@ mod tests {
     fn each_attempt_is_made_once_but_white_space_is_sampled_again() {
         let mut tried = Tried::default();
         tried.put(Attempt::Replay, Failure::Differed);
-        assert!(tried.exhausted(Attempt::Replay));
+        assert!(tried.exhausted(Attempt::Replay, false));
         tried.put(Attempt::Space, Failure::Differed);
-        assert!(!tried.exhausted(Attempt::Space));
+        assert!(!tried.exhausted(Attempt::Space, true));
         tried.put(Attempt::Space, Failure::Differed);
         tried.put(Attempt::Space, Failure::Differed);
-        assert!(tried.exhausted(Attempt::Space));
-        assert!(!tried.exhausted(Attempt::All));
+        assert!(tried.exhausted(Attempt::Space, true));
+        assert!(!tried.exhausted(Attempt::All, false));
     }
 
     #[test]
     fn a_leader_that_refuses_one_continued_text_refuses_them_all() {
         let mut tried = Tried::default();
         tried.put(Attempt::Cut, Failure::Stripped);
-        assert!(tried.exhausted(Attempt::All));
-        assert!(!tried.exhausted(Attempt::Replay));
+        assert!(tried.exhausted(Attempt::All, false));
+        assert!(!tried.exhausted(Attempt::Replay, false));
         assert_eq!(tried.reason(), Some(Refusal::ReasoningStripped));
     }
 }

@@ -11,7 +11,6 @@ pub(super) enum Template {
     Plain,
     Trim,
     /// Drops everything up to `</think>` from old turns, and refuses to continue it.
-    #[allow(dead_code)]
     Strip,
 }
 
@@ -113,7 +112,10 @@ impl Engine {
             let drifted = self.drift.is_some_and(|from| self.tokens.len() - tokens.len() + place >= from);
             let token = if drifted { b"#" } else { token.as_slice() };
             let last = place + 1 == max;
-            writer.token(token, last.then_some("length"));
+            if writer.token(token, last.then_some("length")) {
+                let prompt = PROMPT_TOKENS + u64::try_from(tokenize(std::str::from_utf8(prefix).unwrap()).len()).unwrap();
+                return writer.end(prompt, u64::try_from(place + 1).unwrap());
+            }
         }
         if tokens.len() < max {
             writer.token(b"", Some("stop"));
@@ -163,7 +165,11 @@ struct Writer<'a> {
     chat: bool,
     usage: bool,
     ids: bool,
+    stop: String,
+    /// Bytes of a character that is not whole.
     held: Vec<u8>,
+    /// Text that may be the start of the stop string.
+    lag: String,
     next_id: usize,
     /// All that the model has written, prefix included.
     written: Vec<u8>,
@@ -175,7 +181,19 @@ impl<'a> Writer<'a> {
         let ids = body["return_token_ids"] == true;
         let usage = body["stream_options"]["include_usage"] == true;
         let next_id = 1000 + tokenize(std::str::from_utf8(prefix).unwrap()).len();
-        let mut writer = Self { engine, chat, usage, ids, held: Vec::new(), next_id, written: prefix.to_vec(), events: Vec::new() };
+        let stop = body["stop"][0].as_str().unwrap_or_default().to_owned();
+        let mut writer = Self {
+            engine,
+            chat,
+            usage,
+            ids,
+            stop,
+            held: Vec::new(),
+            lag: String::new(),
+            next_id,
+            written: prefix.to_vec(),
+            events: Vec::new(),
+        };
         let prompt_ids = if ids { json!((0..PROMPT_TOKENS).collect::<Vec<_>>()) } else { Value::Null };
         if chat {
             let choice = json!([{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]);
@@ -192,7 +210,8 @@ impl<'a> Writer<'a> {
         self.events.push(format!("data: {event}\n\n"));
     }
 
-    fn token(&mut self, token: &[u8], finish: Option<&str>) {
+    /// `true`: the stop string was found and the answer has ended.
+    fn token(&mut self, token: &[u8], mut finish: Option<&str>) -> bool {
         self.held.extend_from_slice(token);
         let text = match std::str::from_utf8(&self.held) {
             Ok(text) => text.to_owned(),
@@ -201,6 +220,17 @@ impl<'a> Writer<'a> {
         if !text.is_empty() {
             self.held.clear();
         }
+        self.lag.push_str(&text);
+        let stopped = !self.stop.is_empty() && self.lag.contains(&self.stop);
+        let text = if stopped {
+            finish = Some("stop");
+            self.lag.split(&self.stop).next().unwrap_or_default().to_owned()
+        } else {
+            let held = if finish.is_some() { 0 } else { self.stop.chars().count().saturating_sub(1) };
+            let shown = self.lag.chars().count().saturating_sub(held);
+            self.lag.chars().take(shown).collect()
+        };
+        self.lag.drain(..text.len());
         let ids = if self.ids && !token.is_empty() { json!([self.next_id]) } else { Value::Null };
         self.next_id += 1;
         let mut choice = json!({"index":0,"logprobs":null,"finish_reason":finish,"token_ids":ids});
@@ -217,6 +247,7 @@ impl<'a> Writer<'a> {
         self.written.extend_from_slice(text.as_bytes());
         let fingerprint = finish.is_some() && !self.usage;
         self.push(json!([choice]), if fingerprint { json!({"system_fingerprint": "fp"}) } else { json!({}) });
+        stopped
     }
 
     /// Files text under `reasoning` or `content` as the parser does; marks are never shown.
