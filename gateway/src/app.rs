@@ -16,7 +16,7 @@ use discovery::SnapshotReader;
 use discovery::dial::Dialer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -25,14 +25,19 @@ use crate::gateway::Gateway;
 use crate::proxy::record::Telemetry;
 use crate::server::listener::{self, Worker};
 use crate::shutdown::Phase;
+use crate::telemetry::changes::Changes;
 use crate::telemetry::labels::Verdict;
 use crate::telemetry::logs::Logs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::recent::Recent;
+use crate::telemetry::traces::{Export, OtlpExporter, TraceError, Traces};
 use crate::view::GatewayView;
 
 /// Longest wait for log lines at the end.
 const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// Longest wait for spans at the end.
+const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// Why the gateway could not start or had to give up.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +54,9 @@ pub enum AppError {
     /// Logging could not be set up.
     #[error("{0}")]
     Logs(#[from] crate::telemetry::logs::LogError),
+    /// Tracing could not be set up.
+    #[error("tracing: {0}")]
+    Traces(#[from] TraceError),
     /// Two metrics of one name: a mistake in this program.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -69,7 +77,10 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     let config = Arc::new(Config::load(&args, env, |path| std::fs::read_to_string(path)).map_err(AppError::Config)?);
     let metrics = Metrics::new()?;
     let logs = Logs::install(&config.log, metrics.log_lines_dropped.clone())?;
+    let (traces, export) = Traces::from_env(&metrics)?;
+    let exporting = Exporting::start(export);
     let telemetry = Arc::new(Telemetry {
+        traces,
         metrics: metrics.clone(),
         access: ArcSwap::from_pointee(Some(logs.access(&config.log))),
         recent: Recent::new(),
@@ -96,8 +107,32 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     drop(reload);
     control.shutdown().await;
     discovery.shutdown().await;
+    exporting.finish().await;
     logs.flush(LAST_LINES);
     Ok(ended)
+}
+
+/// The task that sends spans, from the start to after the last request.
+struct Exporting {
+    task: JoinSet<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Exporting {
+    fn start(export: Option<Export<OtlpExporter>>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let mut task = JoinSet::new();
+        if let Some(export) = export {
+            task.spawn(export.run(async move { drop(stopped.await) }, LAST_SPANS));
+        }
+        Self { task, stop }
+    }
+
+    /// Sends what is left, for `LAST_SPANS` at most.
+    async fn finish(mut self) {
+        drop(self.stop);
+        while self.task.join_next().await.is_some() {}
+    }
 }
 
 fn env(name: &str) -> Option<String> {
@@ -116,10 +151,13 @@ fn announce(file: Option<PathBuf>, listen: SocketAddr, admin: SocketAddr) -> io:
 /// Rebuilds the routing table at every snapshot and every configuration.
 async fn follow(gateway: Arc<Gateway>, snapshots: SnapshotReader, mut configured: watch::Receiver<Arc<Config>>) {
     let mut published = snapshots.subscribe();
+    let mut changes = Changes::default();
     loop {
         let config = configured.borrow_and_update().clone();
         published.borrow_and_update();
-        gateway.tables.rebuild(snapshots.load(), &config);
+        let snapshot = snapshots.load();
+        changes.observe(&snapshot, &gateway.telemetry.recent, SystemTime::now());
+        gateway.tables.rebuild(snapshot, &config);
         gateway.config.store(config);
         let more = tokio::select! {
             changed = published.changed() => changed.is_ok(),

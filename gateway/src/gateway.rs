@@ -86,6 +86,7 @@ impl Gateway {
 
     /// A request met a fault at `group`: no new picks until a good generation, and discovery probes at once.
     pub fn fault(&self, group: &GroupState, fault: Fault) {
+        group.failed();
         if group.health.fault(group.proof()) {
             tracing::warn!(group = %group.key, ?fault, "leader distrusted until a good generation");
         }

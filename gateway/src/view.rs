@@ -53,7 +53,9 @@ impl View for GatewayView {
             HealthState::Open => Health::Open,
             HealthState::HalfOpen => Health::HalfOpen,
         };
-        GroupView { in_flight: state.in_flight() as usize, health, ..GroupView::default() }
+        let (attempts, failures) = state.attempts();
+        let first_token = state.smoothed_first_token();
+        GroupView { in_flight: state.in_flight() as usize, health, attempts, failures, first_token }
     }
 
     fn waiting(&self, model: &str) -> usize {
@@ -62,6 +64,10 @@ impl View for GatewayView {
 
     fn retry_budget(&self, model: &str) -> Option<f64> {
         Some(f64::from(self.gateway.tables.load().pool(model)?.state.budget.left()))
+    }
+
+    fn resume_kept(&self) -> usize {
+        self.gateway.kept.bytes()
     }
 
     fn readiness(&self) -> Readiness {

@@ -80,6 +80,10 @@ pub struct GroupState {
     /// Idle connections to the leader.
     pub idle: IdlePool,
     in_flight: AtomicU32,
+    attempts: AtomicU64,
+    failures: AtomicU64,
+    /// Smoothed microseconds to the first event; 0: none yet.
+    first_token: AtomicU64,
     signs: AtomicU8,
     proof: AtomicU64,
     /// Milliseconds of the process clock from which silence counts as loss; 0: it does not.
@@ -97,6 +101,9 @@ impl GroupState {
             health: Health::default(),
             idle: IdlePool::new(workers),
             in_flight: AtomicU32::new(0),
+            attempts: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            first_token: AtomicU64::new(0),
             signs: AtomicU8::new(Signs::of(group).0),
             proof: AtomicU64::new(group.proof),
             silence_counts_from: AtomicU64::new(silence_counts_from(group)),
@@ -114,6 +121,30 @@ impl GroupState {
     /// Requests running now.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Attempts begun, and those that failed by the leader's fault, since the incarnation was first seen.
+    pub fn attempts(&self) -> (u64, u64) {
+        (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
+
+    /// A request failed by the leader's fault.
+    pub fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A stream's first event came `after` it was sent. Two at once may lose one: it is a smoothed figure for people.
+    pub fn first_token(&self, after: Duration) {
+        let micros = u64::try_from(after.as_micros()).unwrap_or(u64::MAX).max(1);
+        let before = self.first_token.load(Ordering::Relaxed);
+        let smoothed = if before == 0 { micros } else { before - before / 8 + micros / 8 };
+        self.first_token.store(smoothed.max(1), Ordering::Relaxed);
+    }
+
+    /// Smoothed time to the first event.
+    pub fn smoothed_first_token(&self) -> Option<Duration> {
+        let micros = self.first_token.load(Ordering::Relaxed);
+        (micros > 0).then(|| Duration::from_micros(micros))
     }
 
     /// Newest proof that discovery published.
@@ -165,6 +196,7 @@ impl GroupState {
 
     pub(crate) fn enter(&self) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.attempts.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn leave(&self) {

@@ -17,6 +17,7 @@ use crate::groups::permits::Permit;
 use crate::groups::table::Candidate;
 use crate::proxy::body::RequestBody;
 use crate::reject::Clock;
+use crate::telemetry::labels::Side;
 use crate::upstream::body::UpstreamBody;
 use crate::upstream::link::Link;
 
@@ -123,7 +124,8 @@ fn build(request: &mut Outbound<'_>, keep: bool) -> Request<crate::proxy::body::
 async fn dial(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings) -> Result<Link, NotSent> {
     let Some(leader) = &candidate.group.leader else { return Err(NotSent::Closed("the group has no leader address".to_owned())) };
     let conn = gateway.dialer.connect(&leader.address, &settings.tls, settings.clocks.connect).await.map_err(NotSent::Dial)?;
-    Link::new(conn).await.map_err(|error| NotSent::Closed(error.to_string()))
+    let open = gateway.telemetry.metrics.connection(Side::Upstream);
+    Link::new(conn, open).await.map_err(|error| NotSent::Closed(error.to_string()))
 }
 
 /// Waits for `answer` with the clock, and with an eye on the group: silence of a group that is leaving or broken is a loss.

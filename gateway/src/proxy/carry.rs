@@ -187,7 +187,8 @@ fn refused(refusal: Refusal, broke: &Break) -> Reject {
     Reject::NotResumable { reason: refusal.word(), detail: format!("{} (the break: {})", refusal.message(), broke.why) }
 }
 
-fn label(cause: Cause) -> ResumeCause {
+/// The word of metrics and traces.
+pub fn label(cause: Cause) -> ResumeCause {
     match cause {
         Cause::Cut => ResumeCause::Truncated,
         Cause::Gone => ResumeCause::ConnectionLost,

@@ -202,9 +202,17 @@ impl Exchange {
             Seen::Broken(cause, why) => self.broken(cause, why),
             Seen::Late(clock) => Some(self.refuse(&Reject::UpstreamTimeout(clock))),
             Seen::Nudged => {
+                self.look_for_drain();
                 let cutting = self.job.as_ref().is_some_and(|job| job.gateway.lame_duck.phase() >= Phase::Cutting);
                 cutting.then(|| self.refuse(&Reject::ShuttingDown))
             }
+        }
+    }
+
+    fn look_for_drain(&mut self) {
+        let State::Relaying(relay) = &self.state else { return };
+        if let Some(job) = self.job.as_mut().filter(|_| relay.candidate.state.signs().leaving()) {
+            job.record.draining();
         }
     }
 
@@ -212,8 +220,8 @@ impl Exchange {
         let State::Relaying(relay) = &self.state else { return };
         let Some(job) = &mut self.job else { return };
         job.record.response_bytes += bytes as u64;
-        if relay.begun() {
-            job.record.first_event();
+        if let Some(at) = relay.last_event().filter(|_| self.events) {
+            job.record.event(at.into_std());
         }
         let Some(watch) = &mut self.watch else { return };
         self.at_boundary = watch.at_boundary();
@@ -246,6 +254,7 @@ impl Exchange {
         // The connection is closed now: this is what lets a stopped engine exit (engine fact 4).
         drop(relay);
         let mut job = self.job.take()?;
+        job.record.broke(carry::label(cause));
         if let Some(fault) = fault_of(cause) {
             job.gateway.fault(&from.state, fault);
         }

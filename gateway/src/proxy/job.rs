@@ -162,11 +162,12 @@ impl Job {
                 ticket.entry.state.budget.earn(&settings.retry);
             }
             self.tries.attempts += 1;
-            self.record.tried(&candidate.group.key.0);
+            self.record.tried(&candidate.group);
             let failed = match self.attempt(&candidate, settings, ticket.grant).await {
                 Ok(opened) => return Ok(opened),
                 Err(failed) => failed,
             };
+            self.record.failed(failed.failure);
             let again = self.may_try_again(&ticket.entry.clone(), &candidate, failed.failure).await;
             tracing::info!(group = %candidate.group.key, failure = failed.failure.as_str(), again, "attempt failed");
             if !again {
@@ -196,6 +197,7 @@ impl Job {
         if hold == Hold::Refuse {
             return Err(Stop::MustHold);
         }
+        self.record.held();
         let since = *self.held_since.get_or_insert_with(Instant::now);
         let need = Need { model, priority: self.priority, stream: self.streamed(), bytes: self.body.len() as u64, since };
         admit::wait(&self.gateway, need).await.map_err(Stop::Reject)
@@ -293,6 +295,7 @@ impl Job {
     /// Reports what a failed try says of the leader, and never takes it again for this request.
     pub(super) fn give_up_on(&mut self, candidate: &Candidate, outcome: Outcome) -> Reject {
         let failed = self.failed(candidate, outcome);
+        self.record.failed(failed.failure);
         self.tried.push(Tried::now(&candidate.state));
         failed.instead.err().unwrap_or(Reject::Internal)
     }
@@ -310,7 +313,7 @@ impl Job {
         let candidate = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()).cloned();
         let candidate = candidate.ok_or_else(|| admit::no_serving_group(&ticket.entry))?;
         self.tries.attempts += 1;
-        self.record.tried(&candidate.group.key.0);
+        self.record.tried(&candidate.group);
         Ok((candidate, ticket.entry.settings.clone(), ticket.grant))
     }
 
@@ -342,7 +345,9 @@ impl Job {
             authorization: key.as_ref(),
             stream: self.streamed(),
         };
-        headers::upward(&self.inbound.headers, &add)
+        let mut headers = headers::upward(&self.inbound.headers, &add);
+        self.record.inject(&mut headers);
+        headers
     }
 
     fn not_sent(&self, candidate: &Candidate, why: &NotSent) -> Failed {
@@ -404,7 +409,11 @@ impl Job {
             verdict = retry::judge(failure, evidence);
         }
         let Verdict::Again { unplanned } = verdict else { return false };
-        self.tries.may_move(unplanned, entry.settings.retry.attempts) && entry.state.budget.spend()
+        let allowed = self.tries.may_move(unplanned, entry.settings.retry.attempts) && entry.state.budget.spend();
+        if allowed {
+            self.record.retried(retry::cause(failure, evidence));
+        }
+        allowed
     }
 }
 

@@ -20,4 +20,5 @@ pub mod retry;
 pub mod route;
 pub mod scan;
 pub mod service;
+pub mod trail;
 pub mod whole;

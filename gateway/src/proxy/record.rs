@@ -7,13 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use http::{HeaderValue, Method, Version};
+use discovery::snapshot::ReplicaGroup;
+use http::{HeaderMap, HeaderValue, Method, Version};
 
+use crate::proxy::retry::Failure;
+use crate::proxy::trail::Trail;
 use crate::reject::Reject;
-use crate::telemetry::labels::{Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, Route};
+use crate::telemetry::labels::{
+    AttemptOutcome, Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, RetryCause, Route,
+};
 use crate::telemetry::logs::{AccessLog, AccessRecord};
-use crate::telemetry::metrics::{GaugeGuard, Metrics, PoolMetrics};
+use crate::telemetry::metrics::{GaugeGuard, Metrics, PoolMetrics, StreamTimes};
 use crate::telemetry::recent::{Kind, Note, Recent};
+use crate::telemetry::traces::{RequestEnd, Traces};
 
 /// Where records go.
 #[derive(Debug)]
@@ -24,6 +30,8 @@ pub struct Telemetry {
     pub access: ArcSwap<Option<AccessLog>>,
     /// For people.
     pub recent: Arc<Recent>,
+    /// Makes spans, if that is on.
+    pub traces: Traces,
 }
 
 /// Marks of one request.
@@ -54,6 +62,8 @@ pub struct Record {
     pub request_bytes: u64,
     /// Bytes of the answer's body passed on.
     pub response_bytes: u64,
+    times: Option<StreamTimes>,
+    trail: Trail,
     queue: Option<Duration>,
     first_byte: Option<Duration>,
     first_token: Option<Duration>,
@@ -67,6 +77,8 @@ impl Record {
     /// A request whose head has arrived.
     pub fn new(telemetry: Arc<Telemetry>, head: &http::request::Parts, client: IpAddr, request_id: &HeaderValue, route: Route) -> Self {
         Self {
+            times: None,
+            trail: Trail::new(&telemetry.traces, head, route),
             telemetry,
             started: Instant::now(),
             method: head.method.clone(),
@@ -112,21 +124,58 @@ impl Record {
     }
 
     /// A leader is about to be tried, for the first time or again.
-    pub fn tried(&mut self, group: &Arc<str>) {
+    pub fn tried(&mut self, group: &ReplicaGroup) {
         self.attempts += 1;
-        self.group = group.clone();
+        self.group = group.key.0.clone();
         if self.queue.is_none() {
             let waited = self.started.elapsed();
             self.queue = Some(waited);
             if let Some(metrics) = self.metrics() {
                 metrics.queued(waited);
             }
+            self.trail.queued();
         }
+        let metrics = self.pool.as_ref().map(|(metrics, _)| metrics);
+        self.trail.tried(&self.model, group, self.stream, metrics);
+    }
+
+    /// Nothing serves: it waits.
+    pub fn held(&mut self) {
+        self.trail.held();
+    }
+
+    /// Names the open try as the parent span in the headers that go to its leader.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        self.trail.inject(headers);
+    }
+
+    /// The open try ended without anything for the client.
+    pub fn failed(&mut self, failure: Failure) {
+        self.trail.failed(failure);
+    }
+
+    /// Another try is allowed.
+    pub fn retried(&mut self, cause: RetryCause) {
+        if let Some(metrics) = self.metrics() {
+            metrics.retried(cause);
+        }
+        self.note(Kind::Retried, cause.as_str().into());
+    }
+
+    /// The group of the running answer began to leave.
+    pub fn draining(&mut self) {
+        self.trail.draining();
+    }
+
+    /// The running answer broke.
+    pub fn broke(&mut self, cause: ResumeCause) {
+        self.trail.broke(cause.as_str());
     }
 
     /// The head of the answer goes out.
     pub fn answered(&mut self, status: u16) {
         self.status = Some(status);
+        self.trail.answered(status);
         let after = self.started.elapsed();
         self.first_byte = Some(after);
         if let Some(metrics) = self.metrics() {
@@ -141,9 +190,17 @@ impl Record {
         }
     }
 
-    /// The first event with data goes out.
-    pub fn first_event(&mut self) {
-        self.first_token.get_or_insert(self.started.elapsed());
+    /// An event with data that came at `at` goes out; the same moment again is the same event.
+    pub fn event(&mut self, at: Instant) {
+        self.first_token.get_or_insert(at.saturating_duration_since(self.started));
+        self.trail.event();
+        if self.times.is_none() {
+            let started = self.started;
+            self.times = self.metrics().map(|metrics| StreamTimes::new(metrics.clone(), started));
+        }
+        if let Some(times) = self.times.as_mut().filter(|times| times.last_event() != Some(at)) {
+            times.event(at);
+        }
     }
 
     /// All of the answer has gone out.
@@ -154,6 +211,12 @@ impl Record {
             _ => Outcome::UpstreamError,
         };
         self.ending = Some(Ending::Complete);
+        let outcome = match self.outcome {
+            Outcome::ClientError => AttemptOutcome::Status4xx,
+            Outcome::UpstreamError => AttemptOutcome::Status5xx,
+            Outcome::Ok | Outcome::Refused | Outcome::StreamError | Outcome::Cancelled => AttemptOutcome::Complete,
+        };
+        self.trail.close(outcome, "");
     }
 
     /// The gateway refuses.
@@ -170,6 +233,7 @@ impl Record {
         self.outcome = Outcome::StreamError;
         self.reason = code;
         self.ending = Some(Ending::ErrorEvent);
+        self.trail.close(given_up(code), code);
         self.note(Kind::StreamError, self.reason.into());
     }
 
@@ -177,6 +241,7 @@ impl Record {
     pub fn cut(&mut self, code: &'static str) {
         self.outcome = Outcome::UpstreamError;
         self.reason = code;
+        self.trail.close(given_up(code), code);
     }
 
     /// A broken stream was carried on, or not.
@@ -186,6 +251,7 @@ impl Record {
         }
         if result == ResumeResult::Resumed {
             self.resumes += 1;
+            self.trail.resumed(way.as_str());
         }
         tracing::info!(
             request_id = self.request_id.to_str().unwrap_or_default(),
@@ -210,6 +276,7 @@ impl Record {
     pub fn engine_error(&mut self) {
         self.outcome = Outcome::StreamError;
         self.reason = "engine_error";
+        self.trail.close(AttemptOutcome::Broken, "engine_error");
         self.ending = Some(Ending::ErrorEvent);
     }
 
@@ -219,7 +286,7 @@ impl Record {
             group: self.group.clone(),
             detail,
             request_id: self.request_id.to_str().unwrap_or_default().into(),
-            trace_id: "".into(),
+            trace_id: self.trail.trace_id.clone(),
         };
         self.telemetry.recent.note(kind, note, SystemTime::now());
     }
@@ -252,12 +319,24 @@ impl Drop for Record {
     fn drop(&mut self) {
         let whole = self.started.elapsed();
         self.count(whole);
+        self.trail.finish(&RequestEnd {
+            status: self.status,
+            outcome: Some(self.outcome),
+            reason: self.reason,
+            request_id: self.request_id.to_str().unwrap_or_default(),
+            pool: &self.model,
+            group: &self.group,
+            attempts: self.attempts,
+            resumes: self.resumes,
+            first_token: self.first_token,
+            ..RequestEnd::default()
+        });
         let access = self.telemetry.access.load();
         let Some(log) = access.as_ref() else { return };
         let client = self.client.to_string();
         log.write(&AccessRecord {
             request_id: self.request_id.to_str().unwrap_or_default(),
-            trace_id: "",
+            trace_id: &self.trail.trace_id,
             client: &client,
             method: self.method.as_str(),
             path: &self.path,
@@ -282,4 +361,9 @@ impl Drop for Record {
             ..AccessRecord::default()
         });
     }
+}
+
+/// How a running try ended that the gateway gave up.
+fn given_up(code: &'static str) -> AttemptOutcome {
+    if code == "leader_timeout" { AttemptOutcome::Timeout } else { AttemptOutcome::Broken }
 }

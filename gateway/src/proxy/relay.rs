@@ -92,9 +92,9 @@ impl Relay {
         }
     }
 
-    /// An event with data has passed.
-    pub fn begun(&self) -> bool {
-        self.begun
+    /// When the last event with data came; `None` before the first.
+    pub fn last_event(&self) -> Option<Instant> {
+        self.begun.then_some(self.last)
     }
 
     /// What comes next. `watch` judges the events; without one the answer is no stream of events and passes as it comes.
@@ -161,9 +161,10 @@ impl Relay {
     }
 
     fn event_passed(&mut self) {
-        self.last = Instant::now();
+        let sent = std::mem::replace(&mut self.last, Instant::now());
         if !self.begun {
             self.begun = true;
+            self.candidate.state.first_token(self.last.saturating_duration_since(sent));
             if let Some(mut grant) = self.grant.take() {
                 grant.started();
             }

@@ -4,6 +4,7 @@
 //! while the group is healthy. A request whose leader died unplanned moves once only, so that a query of death cannot take replica after replica.
 
 use crate::groups::state::Signs;
+use crate::telemetry::labels::RetryCause;
 
 /// How a try ended without anything for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,17 @@ pub fn judge(failure: Failure, evidence: Evidence) -> Verdict {
             Some(true) => Verdict::Again { unplanned: true },
             Some(false) => Verdict::No,
         },
+    }
+}
+
+/// What allowed a second try, in a word.
+pub fn cause(failure: Failure, evidence: Evidence) -> RetryCause {
+    match failure {
+        Failure::NotSent => RetryCause::NotSent,
+        Failure::Refused => RetryCause::PeerRefused,
+        Failure::Ended => RetryCause::EngineEnded,
+        Failure::Unknown | Failure::Clock if evidence.signs.dying() => RetryCause::GroupDying,
+        Failure::Unknown | Failure::Clock => RetryCause::PeerGone,
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::time::{Instant, interval, sleep, timeout_at};
 use crate::gateway::Gateway;
 use crate::server::connection;
 use crate::shutdown::Phase;
+use crate::telemetry::labels::Side;
 
 /// Connections that the kernel completes while no worker accepts.
 const BACKLOG: i32 = 4096;
@@ -71,9 +72,10 @@ impl Worker {
 
     fn start(&self, (tcp, peer, permit): (TcpStream, SocketAddr, OwnedSemaphorePermit), connections: &mut JoinSet<()>) {
         let (gateway, worker) = (self.gateway.clone(), self.index);
+        let open = gateway.telemetry.metrics.connection(Side::Downstream);
         connections.spawn(async move {
             connection::serve(tcp, peer.ip(), gateway, worker).await;
-            drop(permit);
+            drop((permit, open));
         });
     }
 

@@ -1,7 +1,7 @@
-//! State changes of groups as log lines and as events of the status page.
+//! State changes of groups as events of the status page (their log lines are discovery's), and name conflicts as log lines.
 //!
 //! Owns: the comparison of a snapshot with the one before. Must not: run on a request's path; the task that follows the snapshots calls
-//! it once for each. Next step: `recent`, the log.
+//! it once for each. Next step: `recent`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Seen {
 }
 
 impl Changes {
-    /// Compares with the snapshot before, writes a line and an event for each change.
+    /// Compares with the snapshot before, notes each change.
     pub fn observe(&mut self, snapshot: &Snapshot, recent: &Recent, now: SystemTime) {
         let mut groups = BTreeMap::new();
         for pool in snapshot.pools.values().chain(&snapshot.unnamed) {
@@ -42,7 +42,6 @@ impl Changes {
             }
         }
         for (key, was) in self.groups.iter().filter(|(key, _)| !groups.contains_key(*key)) {
-            tracing::info!(group = %key, pool = %was.pool, from = was.phase.as_str(), "group is gone");
             note((recent, now), &was.pool, key, "gone");
         }
         self.groups = groups;
@@ -65,10 +64,8 @@ fn seen(group: &ReplicaGroup, pool: &Arc<str>) -> Seen {
 
 fn changed(key: &Arc<str>, was: Option<&Seen>, is: &Seen, to: (&Recent, SystemTime)) {
     let from = was.map_or("none", |w| w.phase.as_str());
-    let new_incarnation = was.is_some_and(|w| w.id != is.id);
     let phase = is.phase.as_str();
-    tracing::info!(group = %key, pool = %is.pool, from, to = phase, reasons = is.reasons, new_incarnation, "group changed");
-    // The page shows phases as they come and go; a reason that changes within a phase is in the log alone.
+    // The page shows phases as they come and go; a reason that changes within a phase is in discovery's log alone.
     if was.is_none_or(|w| w.phase != is.phase || w.id != is.id) {
         note(to, &is.pool, key, &format!("{from} → {phase} {}", is.reasons));
     }

@@ -130,18 +130,12 @@ closed_set! {
 closed_set! {
     /// Why a second try before the first event was allowed.
     RetryCause {
-        /// The leader refused the connection.
-        ConnectRefused = "connect_refused",
-        /// Connecting took too long.
-        ConnectTimeout = "connect_timeout",
-        /// TLS failed.
-        TlsFailed = "tls_failed",
-        /// A kept connection was dead before a byte was written.
-        DeadConnection = "dead_connection",
+        /// Not a byte reached the leader: no connection, or a kept one was dead.
+        NotSent = "not_sent",
         /// The peer refused: 503, queue full.
         PeerRefused = "peer_refused",
-        /// HTTP/2 `REFUSED_STREAM` or a `GOAWAY` below the stream.
-        RefusedStream = "refused_stream",
+        /// The engine itself said that the work has ended.
+        EngineEnded = "engine_ended",
         /// The group is known to be dying.
         GroupDying = "group_dying",
         /// After a cut or a silence a new connection to the same incarnation failed.

@@ -126,6 +126,10 @@ pub trait View: Send + Sync + 'static {
     fn retry_budget(&self, _model: &str) -> Option<f64> {
         None
     }
+    /// Bytes kept so that streams can be resumed.
+    fn resume_kept(&self) -> usize {
+        0
+    }
     /// Whether the gateway is ready.
     fn readiness(&self) -> Readiness;
     /// Discovery's counters.

@@ -14,6 +14,7 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use crate::proxy::body::BodyReader;
+use crate::telemetry::metrics::GaugeGuard;
 
 /// Header fields accepted from a leader.
 const MAX_HEADERS: usize = 128;
@@ -23,6 +24,7 @@ pub struct Link {
     sender: SendRequest<BodyReader>,
     /// `None` once hyper is done with it.
     connection: Option<Box<Connection<TokioIo<Conn>, BodyReader>>>,
+    _open: GaugeGuard,
 }
 
 /// Why a request got no answer head.
@@ -41,10 +43,10 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Wraps a dialled connection; no byte is exchanged.
-    pub async fn new(conn: Conn) -> Result<Self, hyper::Error> {
+    /// Wraps a dialled connection; no byte is exchanged. `open` counts it as long as it lives.
+    pub async fn new(conn: Conn, open: GaugeGuard) -> Result<Self, hyper::Error> {
         let (sender, connection) = http1::Builder::new().max_headers(MAX_HEADERS).handshake(TokioIo::new(conn)).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)) })
+        Ok(Self { sender, connection: Some(Box::new(connection)), _open: open })
     }
 
     /// Sends a request and reads the answer's head.

@@ -76,6 +76,7 @@ struct Figures {
     names_pending: IntGauge,
     conflicts: IntGauge,
     ready: IntGauge,
+    kept: IntGauge,
     probes: IntCounterVec,
     restarts: IntCounterVec,
     lists: IntCounterVec,
@@ -99,13 +100,14 @@ impl Figures {
             names_pending: IntGauge::with_opts(opts("names_pending", "1 while served names of some deployment are not known."))?,
             conflicts: IntGauge::with_opts(opts("name_conflicts", "Names that several deployments claim."))?,
             ready: IntGauge::with_opts(opts("ready", "1 when /readyz answers 200."))?,
+            kept: IntGauge::with_opts(opts("resume_kept_bytes", "Bytes kept so that streams can be resumed."))?,
             probes: IntCounterVec::new(opts("probes_total", "Probes of leaders."), &["probe", "result"])?,
             restarts: IntCounterVec::new(opts("watch_restarts_total", "Watches begun again, by cause."), &["resource", "cause"])?,
             lists: IntCounterVec::new(opts("lists_total", "Lists of the source."), &["resource", "result"])?,
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 14] {
+    fn all(&self) -> [&dyn Collector; 15] {
         [
             &self.groups,
             &self.health,
@@ -118,6 +120,7 @@ impl Figures {
             &self.names_pending,
             &self.conflicts,
             &self.ready,
+            &self.kept,
             &self.probes,
             &self.restarts,
             &self.lists,
@@ -129,6 +132,7 @@ impl Figures {
         self.age.set(seconds(view.snapshot_age()));
         self.names_pending.set(i64::from(snapshot.names_pending));
         self.conflicts.set(i64::try_from(snapshot.conflicts.len()).unwrap_or(i64::MAX));
+        self.kept.set(count(view.resume_kept()));
         self.ready.set(i64::from(view.readiness().missing().is_empty()));
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use discovery::snapshot::Pool;
-use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use prometheus::{Histogram, IntCounter, Registry};
 
 use super::labels::{Label, Side, Verdict};
 use super::view::View;
@@ -32,8 +32,6 @@ pub struct Metrics {
     registry: Registry,
     families: Arc<families::Families>,
     pools: Arc<pool::PoolTable>,
-    /// Bytes of generated text and request bodies that are kept so that streams can be resumed. Raise and lower it.
-    pub resume_kept_bytes: IntGauge,
     /// Streams that could not be kept because a bound was reached.
     pub resume_not_kept: IntCounter,
     /// Log lines that found the writer's queue full.
@@ -59,7 +57,6 @@ impl Metrics {
         families::build_info(&registry)?;
         let counter = |name, help| families::counter(&registry, name, help);
         Ok(Arc::new(Self {
-            resume_kept_bytes: families::gauge(&registry, "resume_kept_bytes", "Bytes kept so that streams can be resumed.")?,
             resume_not_kept: counter("resume_not_kept_total", "Streams that are not resumable because a byte bound was reached.")?,
             log_lines_dropped: counter("log_lines_dropped_total", "Log lines dropped because the writer was behind.")?,
             spans_lost: counter("trace_spans_lost_total", "Spans not delivered: export failed or queue full.")?,

@@ -92,13 +92,17 @@ impl Traces {
     /// A variable that cannot be read, or an exporter that cannot be built. Must be called inside a Tokio runtime.
     pub fn from_env(metrics: &Metrics) -> Result<(Self, Option<Export<OtlpExporter>>), TraceError> {
         match TraceSettings::read(&|name| std::env::var(name).ok())? {
-            Some(settings) => {
-                let exporter = exporter::otlp(&settings)?;
-                let (traces, export) = Self::with(&settings, exporter, metrics);
-                Ok((traces, Some(export)))
-            }
+            Some(settings) => Self::from_settings(&settings, metrics).map(|(traces, export)| (traces, Some(export))),
             None => Ok((Self::off(), None)),
         }
+    }
+
+    /// By these settings, to their collector.
+    ///
+    /// # Errors
+    /// An exporter that cannot be built. Must be called inside a Tokio runtime.
+    pub fn from_settings(settings: &TraceSettings, metrics: &Metrics) -> Result<(Self, Export<OtlpExporter>), TraceError> {
+        Ok(Self::with(settings, exporter::otlp(settings)?, metrics))
     }
 
     /// With these settings and this exporter.
@@ -156,6 +160,3 @@ pub(in crate::telemetry::traces) fn operation(route: Route) -> &'static str {
         | Route::Other => route.as_str(),
     }
 }
-
-#[cfg(test)]
-mod tests;

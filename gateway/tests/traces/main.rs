@@ -1,98 +1,27 @@
-//! Spans over the wire to receivers that decode what OTLP says, on real sockets.
+//! Spans of requests over the wire: to receivers that decode OTLP, to the real OpenTelemetry collector, and to none.
 
-use std::convert::Infallible;
-use std::sync::Mutex;
-use std::time::Duration;
+// A test program: its helpers stand outside of test functions, and a failure in one of them is a failure of the test.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use bytes::{Buf, Bytes};
-use http::{HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+mod receiver;
+mod whole;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use gateway::telemetry::labels::{AttemptOutcome, Outcome, Route};
+use gateway::telemetry::metrics::{Format, Metrics};
+use gateway::telemetry::traces::{
+    AttemptBegin, AttemptEvent, AttemptRef, GenAiRequest, RequestBegin, RequestEnd, TraceSettings, Traces, Usage, trace_id_of,
+};
+use http::{HeaderMap, HeaderValue};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use prost::Message;
-use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use receiver::{Received, collector};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::*;
-use crate::telemetry::labels::{AttemptOutcome, Outcome};
-use crate::telemetry::metrics::Format;
-
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-
-/// What a collector has received.
-#[derive(Clone)]
-struct Received(Arc<Mutex<Vec<Span>>>, watch::Sender<usize>);
-
-impl Received {
-    fn take(&self, message: &[u8]) {
-        let request = ExportTraceServiceRequest::decode(message).unwrap();
-        let mut held = self.0.lock().unwrap();
-        for resource in request.resource_spans {
-            let attributes = resource.resource.unwrap().attributes;
-            assert!(attributes.iter().any(|a| a.key == "service.name"), "{attributes:?}");
-            held.extend(resource.scope_spans.into_iter().flat_map(|s| s.spans));
-        }
-        self.1.send_replace(held.len());
-    }
-
-    async fn wait(&self, count: usize) -> Vec<Span> {
-        let mut seen = self.1.subscribe();
-        tokio::time::timeout(Duration::from_secs(30), seen.wait_for(|n| *n >= count)).await.expect("spans in time").unwrap();
-        self.0.lock().unwrap().clone()
-    }
-}
-
-/// A collector on a port of its own; `grpc`: unary calls with their framing, else HTTP/1.1.
-async fn collector(grpc: bool, tasks: &mut JoinSet<()>) -> (String, Received) {
-    let received = Received(Arc::default(), watch::channel(0).0);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let kept = received.clone();
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((socket, _)) = listener.accept().await {
-            let kept = kept.clone();
-            connections.spawn(async move {
-                let service = service_fn(move |request| answer(request, grpc, kept.clone()));
-                let socket = TokioIo::new(socket);
-                if grpc {
-                    drop(http2::Builder::new(TokioExecutor::new()).serve_connection(socket, service).await);
-                } else {
-                    drop(http1::Builder::new().serve_connection(socket, service).await);
-                }
-            });
-        }
-    });
-    (url, received)
-}
-
-type Answer = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
-
-async fn answer(request: Request<Incoming>, grpc: bool, received: Received) -> Result<Response<Answer>, Infallible> {
-    let path = request.uri().path().to_owned();
-    let mut body = request.into_body().collect().await.unwrap().to_bytes();
-    if !grpc {
-        assert_eq!(path, "/v1/traces");
-        received.take(&body);
-        return Ok(Response::new(Full::default().boxed_unsync()));
-    }
-    assert_eq!(path, "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
-    assert_eq!(body.get_u8(), 0, "not compressed");
-    assert_eq!(usize::try_from(body.get_u32()).unwrap(), body.len());
-    received.take(&body);
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let frames = [Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 0]))), Ok(Frame::trailers(trailers))];
-    let mut response = Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync());
-    response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-    Ok(response)
-}
 
 fn settings(variables: &[(&str, &str)]) -> TraceSettings {
     let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -192,35 +121,38 @@ fn check_moved(spans: &[Span], sent: &[HeaderMap]) {
     assert_eq!(queue.parent_span_id, server.span_id);
 }
 
-async fn arrives(grpc: bool) {
-    let mut tasks = JoinSet::new();
-    let (url, received) = collector(grpc, &mut tasks).await;
-    let protocol = if grpc { "grpc" } else { "http/protobuf" };
-    let settings =
-        settings(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_SCHEDULE_DELAY", "1")]);
+/// Sends moved requests to `url` and reads them from `received`.
+async fn arrives(url: &str, protocol: &str, received: &Received) {
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_SCHEDULE_DELAY", "1")];
     let metrics = Metrics::new().unwrap();
-    let (traces, export) = Traces::with(&settings, exporter::otlp(&settings).unwrap(), &metrics);
+    let (traces, export) = Traces::from_settings(&settings(&variables), &metrics).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let mut running = JoinSet::new();
     running.spawn(export.run(async move { drop(stopped.await) }, Duration::from_secs(30)));
+    let before = received.count();
     let sent = moved_request(&traces);
-    check_moved(&received.wait(4).await, &sent);
+    check_moved(&received.wait(before + 4).await[before..], &sent);
     moved_request(&traces);
     drop(stop);
     running.join_next().await.unwrap().unwrap();
-    assert_eq!(received.wait(8).await.len(), 8, "the flush at the end sends what is left");
+    // The flush at the end sends what is left.
+    received.wait(before + 8).await;
     let text = metrics.scrape(Format::Prometheus, false);
     assert!(text.contains("leadgate_trace_spans_exported_total 8") && text.contains("leadgate_trace_spans_lost_total 0"));
 }
 
 #[tokio::test]
 async fn spans_arrive_by_http() {
-    arrives(false).await;
+    let mut tasks = JoinSet::new();
+    let (url, received) = collector(false, &mut tasks).await;
+    arrives(&url, "http/protobuf", &received).await;
 }
 
 #[tokio::test]
 async fn spans_arrive_by_grpc() {
-    arrives(true).await;
+    let mut tasks = JoinSet::new();
+    let (url, received) = collector(true, &mut tasks).await;
+    arrives(&url, "grpc", &received).await;
 }
 
 /// Keeps what it is given; fails or hangs on demand.
@@ -286,9 +218,9 @@ async fn an_unsampled_trace_goes_on_unsampled() {
     let check = |traces: &Traces| {
         let mut incoming = headers("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
         traces.request(begin(&incoming)).attempt(&attempt(0, None)).inject(&mut incoming);
-        let parent = context::extract(&incoming).unwrap();
-        assert!(!parent.sampled && parent.trace_id.to_string() == "0af7651916cd43dd8448eb211c80319c");
-        assert_ne!(parent.span_id.to_string(), "b7ad6b7169203331");
+        let parts: Vec<_> = incoming["traceparent"].to_str().unwrap().split('-').collect();
+        assert_eq!([parts[0], parts[1], parts[3]], ["00", "0af7651916cd43dd8448eb211c80319c", "00"]);
+        assert_ne!(parts[2], "b7ad6b7169203331");
     };
     assert_eq!(recorded(Mode::Works, &off, check).await, (vec![], 0));
 }
@@ -338,7 +270,7 @@ async fn a_restarted_trace_drops_the_old_state() {
         let mut incoming = headers("junk");
         traces.request(begin(&incoming)).attempt(&attempt(0, None)).inject(&mut incoming);
         assert!(!incoming.contains_key("tracestate"));
-        assert!(context::extract(&incoming).is_some());
+        assert!(trace_id_of(&incoming).is_some());
     };
     recorded(Mode::Works, &[], check).await;
 }

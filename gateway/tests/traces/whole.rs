@@ -1,0 +1,179 @@
+//! The gateway's own binary between a client and an engine: one trace from end to end, and the figures that go with it.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::receiver::collector;
+use super::{attribute, hex, text};
+
+type Answer = UnsyncBoxBody<Bytes, Infallible>;
+type Seen = Arc<Mutex<Vec<HeaderMap>>>;
+
+/// An engine that streams three events; keeps the headers of the chat requests that it gets.
+async fn engine(tasks: &mut JoinSet<()>) -> (String, Seen) {
+    let seen = Seen::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let kept = seen.clone();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((socket, _)) = listener.accept().await {
+            let kept = kept.clone();
+            connections.spawn(async move {
+                let service = service_fn(move |request| answer(request, kept.clone()));
+                drop(http1::Builder::new().serve_connection(TokioIo::new(socket), service).await);
+            });
+        }
+    });
+    (url, seen)
+}
+
+async fn answer(request: Request<Incoming>, seen: Seen) -> Result<Response<Answer>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+    let whole = |text: &'static str| Ok(Response::new(Full::from(text).boxed_unsync()));
+    match parts.uri.path() {
+        "/health" => whole(""),
+        "/v1/models" => whole(r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#),
+        "/v1/chat/completions" if body.windows(13).any(|w| w == b"\"stream\":true") => {
+            seen.lock().unwrap().push(parts.headers);
+            let event = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
+            let events = [
+                event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"),
+                event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"),
+                event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"),
+                event("data: [DONE]\n\n"),
+            ];
+            let mut response = Response::new(StreamBody::new(futures_util::stream::iter(events)).boxed_unsync());
+            response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+            Ok(response)
+        }
+        _ => {
+            let mut response =
+                Response::new(Full::from(r#"{"id":"c","choices":[{"index":0,"text":"x","finish_reason":"length"}]}"#).boxed_unsync());
+            *response.status_mut() = StatusCode::OK;
+            Ok(response)
+        }
+    }
+}
+
+/// The binary, ended with the test.
+struct Leadgate(Child);
+
+impl Drop for Leadgate {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+async fn start(folder: &Path, leader: &str, endpoint: &str) -> (Leadgate, String, String) {
+    let file = folder.join("addresses");
+    let log = std::fs::File::create(folder.join("log")).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_leadgate"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--leaders", &format!("m={leader}")])
+        .arg("--addr-file")
+        .arg(&file)
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        .env("OTEL_BSP_SCHEDULE_DELAY", "60000")
+        .env("LEADGATE_SHUTDOWN_SETTLE", "0s")
+        .stderr(Stdio::from(log))
+        .spawn()
+        .unwrap();
+    let running = Leadgate(child);
+    let addresses = eventually(|| std::fs::read_to_string(&file).ok()).await;
+    let json: serde_json::Value = serde_json::from_str(&addresses).unwrap();
+    let address = |key: &str| json[key].as_str().unwrap().to_owned();
+    (running, address("listen"), address("admin"))
+}
+
+async fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "not in time");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn ask(address: &str, request: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+async fn chat(address: &str, parent: &str) -> String {
+    let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"secret words"}]}"#;
+    let head =
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nx-request-id: req-1\r\n";
+    let length = body.len();
+    ask(address, &format!("{head}traceparent: {parent}\r\ntracestate: a=b\r\nContent-Length: {length}\r\n\r\n{body}")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_trace_from_client_to_engine() {
+    let mut tasks = JoinSet::new();
+    let (endpoint, received) = collector(false, &mut tasks).await;
+    let (leader, seen) = engine(&mut tasks).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (mut running, listen, admin) = start(folder.path(), &leader, &endpoint).await;
+    let answer = chat(&listen, super::PARENT).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("[DONE]"), "{answer}");
+
+    let headers = seen.lock().unwrap()[0].clone();
+    let parent = headers["traceparent"].to_str().unwrap().to_owned();
+    assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && !parent.contains("b7ad6b7169203331"), "{parent}");
+    assert_eq!(headers["tracestate"], "a=b");
+
+    let metrics = ask(&admin, "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    for expect in [
+        r#"leadgate_requests_total{outcome="ok",pool="m",route="chat_completions"} 1"#,
+        r#"leadgate_attempts_total{outcome="complete",pool="m"} 1"#,
+        r#"leadgate_time_to_first_token_seconds_count{pool="m"} 1"#,
+        r#"leadgate_stream_endings_total{ending="complete",pool="m"} 1"#,
+        r#"leadgate_groups{phase="Serving",pool="m",reason="none"} 1"#,
+    ] {
+        assert!(metrics.contains(expect), "{expect} is not in {metrics}");
+    }
+
+    // Nothing was sent yet: the batch is far from full. The end of the process sends it.
+    let pid = running.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let spans = received.wait(3).await;
+    let ended = eventually(|| running.0.try_wait().unwrap()).await;
+    assert!(ended.success());
+    let server = spans.iter().find(|s| s.kind == 2).expect("SERVER");
+    let client = spans.iter().find(|s| s.kind == 3).expect("CLIENT");
+    assert_eq!(hex(&server.parent_span_id), "b7ad6b7169203331");
+    assert_eq!(client.parent_span_id, server.span_id);
+    assert_eq!(parent, format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", hex(&client.span_id)));
+    assert_eq!((client.name.as_str(), text(client, "leadgate.verdict").as_str()), ("chat m", "complete"));
+    assert!(attribute(client, "gen_ai.response.time_to_first_chunk").is_some());
+    assert_eq!(text(server, "leadgate.request_id"), "req-1");
+
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let line = log.lines().find(|l| l.contains("\"access\"")).unwrap_or_else(|| panic!("no access line in {log}"));
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+    assert!(line["first_token_ms"].is_number(), "{line}");
+    assert!(!log.contains("secret words"));
+}
