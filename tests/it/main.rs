@@ -1,6 +1,7 @@
 //! Integration tests of Leadgate on real parts: the real binary, a real API server, simulated engines.
 
 mod apiserver;
+mod deploy;
 mod operator;
 mod rollout;
 mod serving;
