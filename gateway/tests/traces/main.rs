@@ -3,6 +3,7 @@
 // A test program: its helpers stand outside of test functions, and a failure in one of them is a failure of the test.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod real;
 mod receiver;
 mod whole;
 
