@@ -6,10 +6,12 @@
 pub mod client;
 pub mod demo;
 pub mod engine;
+pub mod flood;
 pub mod operator;
 pub mod plan;
 pub mod record;
 pub mod report;
+pub mod resume_check;
 pub mod run;
 pub mod sse;
 pub mod standin;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use loadtest::{demo, engine, operator, run};
+use loadtest::{demo, engine, flood, operator, resume_check, run};
 
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version, about = "Load generator, simulated engine, simulated operator and demo")]
@@ -18,6 +18,10 @@ enum Command {
     Engine(engine::cli::EngineArgs),
     /// Open-loop load whose answers are checked.
     Run(run::RunArgs),
+    /// Cheap load for benchmarks, unchecked.
+    Flood(flood::FloodArgs),
+    /// How exactly broken answers of an engine can be carried on.
+    ResumeCheck(resume_check::ResumeCheckArgs),
     /// A simulated operator with kubelet on an API server.
     Operator(operator::cli::OperatorArgs),
     /// The gateway under load on a simulated cluster, on one machine.
@@ -30,6 +34,8 @@ async fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Engine(args) => engine::cli::run(args).await.map(|()| true).map_err(demo::Failure::from),
         Command::Run(args) => run::command(args).await.map_err(demo::Failure::from),
+        Command::Flood(args) => flood::command(args).await.map_err(demo::Failure::from),
+        Command::ResumeCheck(args) => resume_check::command(args).await.map_err(demo::Failure::from),
         Command::Operator(args) => operator::cli::run(args).await.map(|()| true),
         Command::Demo(args) => demo::cli::run(args).await,
     };

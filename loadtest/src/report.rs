@@ -178,7 +178,7 @@ fn svg(inside: &str, top: f64, seconds: usize) -> String {
     )
 }
 
-fn summary(times: &Times) -> Value {
+pub(crate) fn summary(times: &Times) -> Value {
     let mut out = json!({"count": times.len(), "mean": ms(times.mean()), "max": ms(times.max())});
     for (name, share) in QUANTILES {
         out[name] = ms(times.quantile(share)).into();

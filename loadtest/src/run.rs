@@ -198,7 +198,7 @@ pub async fn command(args: RunArgs) -> io::Result<bool> {
     Ok(report.record.bad() <= args.allow_bad && report.record.not_sent == 0)
 }
 
-fn resolve(url: &Uri) -> io::Result<SocketAddr> {
+pub(crate) fn resolve(url: &Uri) -> io::Result<SocketAddr> {
     let unusable = || io::Error::new(io::ErrorKind::InvalidInput, format!("{url} is no http:// URL with a host"));
     let host = url.host().filter(|_| url.scheme_str() == Some("http")).ok_or_else(unusable)?;
     let host = host.trim_matches(['[', ']']);

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use loadtest::client::{Client, End, Expectation, Observation, Problem, Target, TextFault};
-use loadtest::engine::{Engine, EngineConfig, EngineHandle, Fault, Hang, Outcome, Rule};
+use loadtest::engine::{Engine, EngineConfig, EngineHandle, Fault, Hang, Outcome, Pace, Persona, Rule, Template};
+use loadtest::flood::FloodArgs;
 use loadtest::plan::{Arrival, Plan, PlanSpec};
 use loadtest::report::Report;
+use loadtest::resume_check::{self, ResumeCheckArgs, Way};
 use loadtest::run::{RunOptions, run};
 use serde_json::json;
 use tokio::time::Instant;
@@ -120,4 +122,61 @@ async fn a_planned_cancel_is_seen_by_the_engine() {
     };
     tokio::time::timeout(PATIENCE, noticed).await.unwrap();
     assert_ne!(engine.requests()[0].outcome, Some(Outcome::Complete));
+}
+
+#[derive(Debug, clap::Parser)]
+struct Flood {
+    #[command(flatten)]
+    args: FloodArgs,
+}
+
+#[tokio::test]
+async fn a_flood_counts_what_a_canned_engine_writes() {
+    let config = EngineConfig { canned: true, pace: Pace { batch: 4, ..Pace::none() }, ..EngineConfig::default() };
+    let engine = Engine::start(config).await.unwrap();
+    engine.listening().await;
+    for (more, events_each) in [(&["--stream", "--max-tokens", "11"][..], 13), (&[][..], 1)] {
+        let url = engine.url();
+        let always = ["flood", "--url", &url, "--connections", "3", "--requests", "5", "--warmup", "0"];
+        let flood = <Flood as clap::Parser>::try_parse_from(always.iter().chain(more)).unwrap();
+        let seen = loadtest::flood::flood(&flood.args, engine.addr()).await;
+        // A stream is its role event, eleven tokens and the mark.
+        assert_eq!((seen.good, seen.bad, seen.events), (15, 0, 15 * events_each));
+    }
+}
+
+#[tokio::test]
+async fn a_canned_answer_has_the_form_of_a_real_one() {
+    let engine = Engine::start(EngineConfig { canned: true, pace: Pace::none(), ..EngineConfig::default() }).await.unwrap();
+    engine.listening().await;
+    for streamed in [true, false] {
+        let seen = client(&engine).observe(&arrival(streamed), Instant::now(), None, PATIENCE).await;
+        assert!(seen.is_good(), "{}", seen.story());
+    }
+}
+
+#[derive(Debug, clap::Parser)]
+struct Check {
+    #[command(flatten)]
+    args: ResumeCheckArgs,
+}
+
+#[tokio::test]
+async fn ways_to_carry_on_are_as_exact_as_with_real_engines() {
+    for template in [Template::Plain, Template::Trim] {
+        let persona = Persona { template, ..Persona::default() };
+        let config = || EngineConfig { persona: persona.clone(), pace: Pace::none(), ..EngineConfig::default() };
+        let (one, two) = (Engine::start(config()).await.unwrap(), Engine::start(config()).await.unwrap());
+        one.listening().await;
+        two.listening().await;
+        let check = <Check as clap::Parser>::try_parse_from(["check", "--first", &one.url(), "--cuts", "8", "--prompts", "4"]).unwrap();
+        let tallies = resume_check::check(&check.args, &client(&one), &client(&two)).await.unwrap();
+        for safe in [Way::LetterSpace, Way::IdsWithText, Way::Replay] {
+            let tally = tallies[&safe];
+            assert!(tally.exact >= 30 && tally.short == 0 && tally.wrong == 0, "{template:?} {safe:?} {tally:?}");
+        }
+        // Ids that end inside a character leak the prompt; white space is only lost where the template trims.
+        assert!(tallies[&Way::Ids].wrong > 0, "{tallies:?}");
+        assert_eq!(tallies[&Way::Continue].wrong > 0, template == Template::Trim, "{tallies:?}");
+    }
 }

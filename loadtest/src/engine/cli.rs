@@ -86,6 +86,9 @@ pub struct EngineArgs {
     /// How a default SIGTERM ends running requests; drawn from the seed without it.
     #[arg(long, value_enum)]
     ending: Option<Ending>,
+    /// For benchmarks: the same words over and over, rendered once; implies `--requests-log 0`.
+    #[arg(long)]
+    canned: bool,
     /// Be a follower: count any request as a fault.
     #[arg(long)]
     follower: bool,
@@ -116,8 +119,9 @@ impl EngineArgs {
             api_key: self.api_key.clone(),
             request_id_headers: self.enable_request_id_headers,
             sse_keep_alive: self.sse_keep_alive_interval.map(seconds),
+            canned: self.canned,
             follower: self.follower,
-            requests_log: self.requests_log,
+            requests_log: if self.canned { 0 } else { self.requests_log },
             seed: self.seed,
         }
     }
@@ -149,7 +153,10 @@ pub async fn run(args: EngineArgs) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let engine = Engine::start(args.config()).await?;
-    tracing::info!(address = %engine.addr(), control = ?engine.control_addr(), "engine starts");
+    eprintln!("engine {} will listen on {}", engine.persona().base(), engine.url());
+    if let Some(control) = engine.control_addr() {
+        eprintln!("commands: http://{control}/control/");
+    }
     loop {
         tokio::select! {
             _ = terminate.recv() => engine.sigterm(),

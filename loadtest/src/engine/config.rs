@@ -28,6 +28,8 @@ pub struct EngineConfig {
     pub request_id_headers: bool,
     /// `--sse-keep-alive-interval`.
     pub sse_keep_alive: Option<Duration>,
+    /// For benchmarks: answers that are rendered once and say nothing.
+    pub canned: bool,
     /// A follower: it should never be asked anything. Each request is counted as a fault and answered with 500.
     pub follower: bool,
     /// How many requests are remembered.
@@ -48,6 +50,7 @@ impl Default for EngineConfig {
             api_key: None,
             request_id_headers: false,
             sse_keep_alive: None,
+            canned: false,
             follower: false,
             requests_log: 4096,
             seed: 0,

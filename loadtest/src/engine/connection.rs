@@ -76,8 +76,12 @@ async fn answer(shared: &Shared, input: &mut Input, request: Request) -> Done {
         written: 0,
         last_write: Instant::now(),
     };
+    if let Err(stop) = exchange.while_hung(Hang::Process).await {
+        let done = written(Err(stop), true, Outcome::Broken);
+        shared.stats.ended(number, done.outcome, done.events);
+        return done;
+    }
     let done = match routes::route(shared, &request) {
-        _ if exchange.mood.borrow().hang == Hang::Process => generate::hung(&mut exchange).await,
         Route::Reply(reply) => plain(&mut exchange, &context, &reply).await,
         Route::Raw(bytes) => written(exchange.send(&bytes).await, context.close, Outcome::Complete),
         Route::Generate(endpoint) => generate::generate(shared, &mut exchange, &request, &context, endpoint).await,

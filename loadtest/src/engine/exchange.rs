@@ -130,6 +130,18 @@ impl Exchange<'_> {
         }
     }
 
+    /// Waits as long as this hang is on, without a byte.
+    pub(crate) async fn while_hung(&mut self, hang: Hang) -> Result<(), Stop> {
+        while self.mood.borrow_and_update().hang == hang {
+            tokio::select! {
+                biased;
+                stop = gone(&self.reader, self.ahead) => return Err(stop),
+                changed = self.mood.changed() => changed.map_err(|_| Stop::Fin)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Never writes again; ends when the client does.
     pub(crate) async fn be_silent(&mut self) -> Stop {
         gone(&self.reader, self.ahead).await

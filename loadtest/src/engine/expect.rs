@@ -93,6 +93,19 @@ mod tests {
     }
 
     #[test]
+    fn a_trimming_template_loses_white_space_at_the_beginning() {
+        let persona = Persona { template: Template::Trim, ..Persona::default() };
+        let blank = json!({"messages": [{"role": "user", "content": "Tell me. #blank #kind=prose"}]});
+        let whole = expected_text(&chat(None, blank.clone()), &persona);
+        let cut = safe_cuts(&whole)[0];
+        let mut request = chat(None, blank);
+        request["messages"].as_array_mut().unwrap().push(json!({"role": "assistant", "content": &whole[..cut]}));
+        request["continue_final_message"] = true.into();
+        request["add_generation_prompt"] = false.into();
+        assert!(whole.starts_with('\n') && expected_text(&request, &persona).starts_with("[unknown prefix] "));
+    }
+
+    #[test]
     fn what_cannot_be_resumed_comes_out_wrong() {
         let persona = Persona::default();
         for more in [json!({"temperature": 1, "seed": 3}), json!({"presence_penalty": 0.5}), json!({"frequency_penalty": 0.5})] {

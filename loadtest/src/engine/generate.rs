@@ -34,6 +34,12 @@ pub(crate) struct Done {
 }
 
 pub(crate) async fn generate(shared: &Shared, x: &mut Exchange<'_>, request: &Request, context: &Context, endpoint: Endpoint) -> Done {
+    if let Some(canned) = &shared.canned {
+        return canned.answer(shared, x, request, context).await;
+    }
+    if let Err(stop) = x.while_hung(Hang::Silent).await {
+        return written(Err(stop), true, Outcome::Broken);
+    }
     let asked = Ask::read(endpoint, &request.body);
     let streamed = asked.as_ref().is_ok_and(|ask| ask.stream);
     x.fault = shared.rules.take(streamed, request.header("x-request-id"));
@@ -41,9 +47,6 @@ pub(crate) async fn generate(shared: &Shared, x: &mut Exchange<'_>, request: &Re
         shared.stats.fault(fault.name());
     }
     let mood = *x.mood.borrow_and_update();
-    if mood.hang == Hang::Silent {
-        return hung(x).await;
-    }
     if let Some(done) = closed_door(x, context, mood.door, streamed).await {
         return done;
     }
@@ -61,7 +64,7 @@ pub(crate) async fn generate(shared: &Shared, x: &mut Exchange<'_>, request: &Re
     if job.ask.stream { stream(shared, x, context, &job, &id).await } else { whole(shared, x, context, &job, &id).await }
 }
 
-/// Not one byte, until the client goes away or the engine goes on (and then the request is lost).
+/// Not one byte, until the client goes away.
 pub(crate) async fn hung(x: &mut Exchange<'_>) -> Done {
     x.be_silent().await;
     Done { outcome: Outcome::Cancelled, events: 0, reusable: false, reset: false }

@@ -48,9 +48,18 @@ struct FormOptions {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Form {
-    Sentences { kind: Kind, count: Option<usize>, thought: bool },
+    Sentences { kind: Kind, count: Option<usize>, lead: Lead },
     Record,
     ToolCall { name: String },
+}
+
+/// What comes before the sentences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    Nothing,
+    Thought,
+    /// White space, which a trimming template takes from the beginning of a prefix too.
+    Blank,
 }
 
 impl Job {
@@ -164,8 +173,14 @@ impl Job {
                 let call = format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {}}}\n</tool_call>", arguments(key));
                 Script::fixed(key, call)
             }
-            Form::Sentences { kind, count, thought: true } => Script::new(key, *kind, *count).in_front(thought(mix(key, 1))),
-            Form::Sentences { kind, count, thought: false } => Script::new(key, *kind, *count),
+            Form::Sentences { kind, count, lead } => {
+                let script = Script::new(key, *kind, *count);
+                match lead {
+                    Lead::Nothing => script,
+                    Lead::Thought => script.in_front(thought(mix(key, 1))),
+                    Lead::Blank => script.in_front("\n".to_owned()),
+                }
+            }
         }
     }
 
@@ -315,7 +330,12 @@ fn form(ask: &Ask, persona: &Persona, split: &Split) -> Form {
     }
     let kind = marker(tail, "#kind=").and_then(Kind::by_name).unwrap_or(persona.kind);
     let count = marker(tail, "#sentences=").and_then(|count| count.parse().ok());
-    Form::Sentences { kind, count, thought: persona.thinking && !tail.contains("#nothink") }
+    let lead = match persona.thinking && !tail.contains("#nothink") {
+        true => Lead::Thought,
+        false if tail.contains("#blank") => Lead::Blank,
+        false => Lead::Nothing,
+    };
+    Form::Sentences { kind, count, lead }
 }
 
 fn tail_of(conversation: &str) -> &str {

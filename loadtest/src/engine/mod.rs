@@ -5,10 +5,15 @@
 //! [`expect`] (the same for clients). The other one is a server: `lifecycle` → `connection` → `routes` → `generate` →
 //! `stream`, writing through `exchange`, which is where faults and changes of `mood` strike.
 //!
+//! Markers in the last 4 KiB of a prompt choose the text: `#kind=prose|cjk|code|mixed`, `#sentences=N` (its natural length;
+//! 4 to 12 without), `#nothink`, `#blank` (it begins with a newline); a request with tools calls one if the prompt says
+//! `tool`. A raw prompt of `/v1/completions` is continued behind [`template::RAW_MARK`].
+//!
 //! Every way to carry a broken answer on that is wrong with a real engine comes out as wrong text here, marked with its
 //! reason where there is one. The measured behaviour that this follows is called *engine facts* in comments.
 
 pub mod ask;
+mod canned;
 pub mod choice;
 pub mod cli;
 mod config;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Semaphore, watch};
 
+use super::canned::Canned;
 use super::config::{Ending, EngineConfig};
 use super::fault::Rules;
 use super::guarded::Guarded;
@@ -16,6 +17,8 @@ use crate::text::Rng;
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) fingerprint: String,
+    /// Set for an engine of a benchmark.
+    pub(crate) canned: Option<Canned>,
     pub(crate) stats: Stats,
     pub(crate) rules: Rules,
     pub(crate) mood: watch::Sender<Mood>,
@@ -30,8 +33,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(config: EngineConfig) -> Self {
+        let fingerprint = config.persona.fingerprint();
+        let canned = config.canned.then(|| Canned::new(&config.persona, &fingerprint, config.pace.batch)).flatten();
         Self {
-            fingerprint: config.persona.fingerprint(),
+            fingerprint,
+            canned,
             stats: Stats::new(config.requests_log),
             rules: Rules::default(),
             mood: watch::Sender::new(Mood::new()),

@@ -85,7 +85,7 @@ pub fn divide(prompt: &[u8]) -> Split {
 }
 
 fn rfind(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).rposition(|window| window == needle)
+    memchr::memmem::rfind(haystack, needle)
 }
 
 fn treat(message: &Message, template: Template) -> &str {

@@ -44,6 +44,7 @@ pub struct Script {
     fixed: VecDeque<String>,
     sentences: usize,
     endless: bool,
+    begun: bool,
 }
 
 impl Script {
@@ -51,7 +52,7 @@ impl Script {
     pub fn new(key: u64, kind: Kind, sentences: Option<usize>) -> Self {
         let mut rng = Rng::new(key);
         let drawn = 4 + rng.below(9);
-        Self { rng, kind, fixed: VecDeque::new(), sentences: sentences.unwrap_or(drawn), endless: false }
+        Self { rng, kind, fixed: VecDeque::new(), sentences: sentences.unwrap_or(drawn), endless: false, begun: false }
     }
 
     /// The same script with no sentences: only what is put in front.
@@ -79,6 +80,7 @@ impl Script {
 
     /// Appends the next part to `out`; false at the end.
     pub fn write_next(&mut self, out: &mut String) -> bool {
+        let begun = std::mem::replace(&mut self.begun, true);
         if let Some(part) = self.fixed.pop_front() {
             out.push_str(&part);
             return true;
@@ -87,11 +89,17 @@ impl Script {
             return false;
         }
         self.sentences = self.sentences.saturating_sub(1);
+        let from = out.len();
         match self.kind {
             Kind::Prose => self.prose(out),
             Kind::Cjk => self.cjk(out),
             Kind::Code => self.code(out),
             Kind::Mixed => self.mixed(out),
+        }
+        if !begun {
+            // Models do not begin with white space behind a header that ends in some.
+            let blanks = out[from..].len() - out[from..].trim_start().len();
+            out.replace_range(from..from + blanks, "");
         }
         true
     }

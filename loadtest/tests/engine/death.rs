@@ -147,3 +147,25 @@ async fn running_requests_can_be_reset_while_the_engine_goes_on() {
     engine.refuse(None);
     assert!(ask(engine.addr(), &post_chat(json!({"max_tokens": 2}))).await.starts_with("HTTP/1.1 200"));
 }
+
+#[tokio::test]
+async fn deeper_hangs_give_not_one_byte_and_go_on_later() {
+    let engine = start(EngineConfig::fast("tiny")).await;
+    for (hang, health_answers) in [(Hang::Silent, true), (Hang::Process, false)] {
+        engine.hang(hang);
+        let before = engine.stats().requests;
+        let mut stream = send(engine.addr(), &post_chat(json!({"stream": true}))).await;
+        let mut health = send(engine.addr(), &get("/health")).await;
+        eventually("both were read", || engine.stats().requests == before + 2).await;
+        if health_answers {
+            assert!(read_all(&mut health).await.0.starts_with("HTTP/1.1 200"));
+        }
+        let nothing = stream.try_read(&mut [0; 16]);
+        assert_eq!(nothing.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        engine.hang(Hang::None);
+        assert!(content(&read_all(&mut stream).await.0).len() > 10);
+        if !health_answers {
+            assert!(read_all(&mut health).await.0.starts_with("HTTP/1.1 200"));
+        }
+    }
+}
