@@ -56,7 +56,7 @@ fn ended(result: Result<Ended, AppError>) -> ExitCode {
         Ok(Ended::Clean) => ExitCode::SUCCESS,
         Ok(Ended::Cut) => ExitCode::FAILURE,
         Err(AppError::Config(problems)) => {
-            eprint!("{problems}");
+            eprintln!("{problems}");
             ExitCode::from(EX_CONFIG)
         }
         Err(error) => fail(&error),
@@ -69,7 +69,7 @@ fn check(file: &std::path::Path) -> ExitCode {
         println!("{}: no problems", file.display());
         return ExitCode::SUCCESS;
     }
-    eprint!("{problems}");
+    eprintln!("{problems}");
     ExitCode::from(EX_CONFIG)
 }
 
