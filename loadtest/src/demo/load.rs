@@ -1,36 +1,40 @@
-//! Sends a plan, open loop, along two ways at once, and collects what the clients saw.
+//! Sends one traffic, open loop, along several ways at once, and sums up what the clients of each way saw.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use http::header::{CONNECTION, HeaderValue};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::client;
-use super::plan::{LoadShape, Plan};
-use super::report::Seen;
+use super::Failure;
+use super::traffic::{LoadShape, Traffic};
+use crate::client::{Client, Expectation, Target};
 use crate::engine::Persona;
+use crate::record::Record;
+use crate::run::{RunOptions, run};
 
 /// A load under way.
 pub(super) struct Load {
     started: Instant,
-    stop: watch::Sender<bool>,
-    senders: JoinSet<(usize, Vec<Seen>)>,
+    stop: Arc<AtomicBool>,
+    senders: JoinSet<(usize, Record)>,
 }
 
 impl Load {
-    /// Starts to send the same plan to every address of `to`.
+    /// Starts to send the same traffic to every address of `to`.
     pub(super) fn start(shape: &LoadShape, persona: &Persona, to: &[SocketAddr]) -> Self {
-        let (stop, stopped) = watch::channel(false);
-        let (started, persona) = (Instant::now(), Arc::new(persona.clone()));
-        let mut senders = JoinSet::new();
+        let (stop, mut senders) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        let due = Arc::new(Expectation::of(persona.clone()));
         for (way, to) in to.iter().copied().enumerate() {
-            let (plan, stopped, persona) = (Plan::new(shape.clone()), stopped.clone(), Arc::clone(&persona));
-            senders.spawn(async move { (way, send(plan, to, persona, stopped).await) });
+            let (traffic, stop) = (Traffic::new(shape.clone()), Arc::clone(&stop));
+            let traffic = traffic.take_while(move |_| !stop.load(Ordering::Relaxed));
+            let options = RunOptions { due: Some(Arc::clone(&due)), ..RunOptions::default() };
+            senders.spawn(async move { (way, run(client(to), traffic, options).await) });
         }
-        Self { started, stop, senders }
+        Self { started: Instant::now(), stop, senders }
     }
 
     /// Time since the load began.
@@ -38,17 +42,16 @@ impl Load {
         self.started.elapsed()
     }
 
-    /// Sends no more, waits for all that was sent, at most `patience`; what the clients of each way saw.
-    pub(super) async fn finish(mut self, patience: Duration) -> Result<Vec<Vec<Seen>>, super::Failure> {
-        // A sender that ended already needs no telling.
-        let _ = self.stop.send(true);
-        let mut ways = vec![Vec::new(); self.senders.len()];
+    /// Sends no more than one further request, waits for all that was sent, at most `patience`.
+    pub(super) async fn finish(mut self, patience: Duration) -> Result<Vec<Record>, Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut ways = vec![Record::default(); self.senders.len()];
         let all = async {
             while let Some(done) = self.senders.join_next().await {
-                let (way, seen) = done?;
-                ways[way] = seen;
+                let (way, record) = done?;
+                ways[way] = record;
             }
-            Ok::<_, super::Failure>(())
+            Ok::<_, Failure>(())
         };
         tokio::time::timeout(patience, all)
             .await
@@ -57,23 +60,9 @@ impl Load {
     }
 }
 
-async fn send(plan: Plan, to: SocketAddr, persona: Arc<Persona>, mut stopped: watch::Receiver<bool>) -> Vec<Seen> {
-    let started = Instant::now();
-    let mut clients = JoinSet::new();
-    let mut seen = Vec::new();
-    for planned in plan {
-        tokio::select! {
-            () = tokio::time::sleep_until(started + planned.at) => {}
-            _ = stopped.wait_for(|stopped| *stopped) => break,
-        }
-        let persona = Arc::clone(&persona);
-        clients.spawn(async move { client::ask(to, &planned, &persona).await });
-        while let Some(done) = clients.try_join_next() {
-            seen.extend(done.ok());
-        }
-    }
-    while let Some(done) = clients.join_next().await {
-        seen.extend(done.ok());
-    }
-    seen
+/// A new connection for each request, so that a plain TCP forwarder spreads requests and not clients.
+fn client(to: SocketAddr) -> Arc<Client> {
+    let mut target = Target::at(to);
+    target.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    Arc::new(Client::new(target))
 }

@@ -3,22 +3,21 @@
 //! Owns: the stage (API server, operator, engines, gateways, a plain forwarder), what happens on it, the load, and the report with its pass
 //! line. Must not: know the gateway but by its flags, ports and signals.
 //!
-//! Life of a run: `cli` → `scenario` (what happens) on a `stage` (what is there), while `load` sends requests of a `plan` through `client`
-//! → `report`. `matrix` picks many scenarios. `relay` is every plain TCP forwarder of the stage.
+//! Life of a run: `cli` → `scenario` (what happens) on a `stage` (what is there), while `load` sends `traffic` through the crate's checking
+//! client → `report`. `matrix` picks many scenarios. `relay` is every plain TCP forwarder of the stage.
 
 mod ask;
 pub mod cli;
-mod client;
 mod gateways;
 mod load;
 mod matrix;
-mod plan;
 mod relay;
 mod report;
 mod scenario;
 mod stage;
+mod traffic;
 
-pub use report::{Report, Summary, Verdict};
+pub use report::{Report, Summary};
 pub use scenario::{Event, Mode, Scenario, play};
 pub use stage::{ApiSource, Stage, StageConfig};
 

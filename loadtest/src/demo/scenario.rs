@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Failure;
 use super::load::Load;
-use super::plan::LoadShape;
-use super::report::{Report, Summary, rounded};
+use super::report::{Report, Summary, seconds};
 use super::stage::{DEPLOYMENT, MODEL, Stage, StageConfig};
+use super::traffic::LoadShape;
 use crate::engine::Persona;
 
 /// Who builds the engine's command line.
@@ -108,9 +108,9 @@ struct Timeline<'a> {
 
 impl Timeline<'_> {
     fn note(&mut self, load: &Load, text: impl Into<String>) {
-        let (at, text) = (load.elapsed().as_secs_f64(), text.into());
+        let (at, text) = (seconds(load.elapsed()), text.into());
         (self.narrate)(&format!("{at:6.1} s  {text}"));
-        self.rows.push((rounded(at), text));
+        self.rows.push((at, text));
     }
 }
 
@@ -130,7 +130,7 @@ pub async fn play(scenario: &Scenario, stage: &mut Stage, narrate: &(dyn Fn(&str
     timeline.note(&load, "every new engine serves");
     tokio::time::sleep(scenario.scaled(CALM_SECONDS)).await;
     let ways = load.finish(scenario.patience()).await?;
-    let summaries: Vec<Summary> = ways.iter().map(|seen| Summary::of(seen)).collect();
+    let summaries: Vec<Summary> = ways.iter().map(Summary::of).collect();
     let [gateway, plain] = <[Summary; 2]>::try_from(summaries).map_err(|_| "two ways were to be reported")?;
     let misdirected = stage.operator.misdirected();
     let pass = gateway.is_clean() && misdirected == 0;

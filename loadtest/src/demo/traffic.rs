@@ -1,13 +1,15 @@
-//! What is sent and when: an open-loop schedule from a seed. Pure.
+//! The demo's traffic: an open-loop schedule with streams that outlast the grace period. Pure.
 //!
-//! Open loop: the next request is sent at its time whether or not earlier ones were answered, so a pause of the service is met by as many
-//! clients as in life.
+//! Differs from the plan of `loadtest run` in one thing that matters here: lengths are shares of the Pods' grace period, and a quarter of
+//! the streams is longer than it, so that no drain can wait for them. Next: `load` sends it.
 
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::{Value, json};
+use serde_json::json;
+
+use crate::plan::Arrival;
 
 /// What the load is like; times are as the clients see them.
 #[derive(Debug, Clone)]
@@ -22,35 +24,25 @@ pub(super) struct LoadShape {
     pub(super) seed: u64,
 }
 
-/// One request of the plan.
-#[derive(Debug, Clone)]
-pub(super) struct Planned {
-    /// After the start of the load.
-    pub(super) at: Duration,
-    pub(super) streamed: bool,
-    pub(super) body: Value,
-    pub(super) tokens: u64,
-}
-
 /// The endless schedule.
-pub(super) struct Plan {
+pub(super) struct Traffic {
     shape: LoadShape,
     rng: StdRng,
     at: Duration,
-    number: u64,
+    number: usize,
 }
 
-impl Plan {
+impl Traffic {
     pub(super) fn new(shape: LoadShape) -> Self {
         let rng = StdRng::seed_from_u64(shape.seed);
         Self { shape, rng, at: Duration::ZERO, number: 0 }
     }
 }
 
-impl Iterator for Plan {
-    type Item = Planned;
+impl Iterator for Traffic {
+    type Item = Arrival;
 
-    fn next(&mut self) -> Option<Planned> {
+    fn next(&mut self) -> Option<Arrival> {
         self.number += 1;
         let gap = -(1.0 - self.rng.random::<f64>()).ln() / self.shape.rate.max(0.001);
         self.at += Duration::from_secs_f64(gap.min(60.0));
@@ -63,15 +55,16 @@ impl Iterator for Plan {
         let tokens = tokens_in(self.shape.grace.mul_f64(share), self.shape.token);
         let kind = if self.number.is_multiple_of(3) { "mixed" } else { "prose" };
         let prompt = format!("Request {} of seed {}. #kind={kind}", self.number, self.shape.seed);
-        let mut body = json!({
+        let mut request = json!({
             "model": self.shape.model, "temperature": 0, "max_tokens": tokens, "ignore_eos": true,
             "messages": [{"role": "user", "content": prompt}],
         });
         if streamed {
-            body["stream"] = json!(true);
-            body["stream_options"] = json!({"include_usage": true});
+            request["stream"] = json!(true);
+            request["stream_options"] = json!({"include_usage": true});
         }
-        Some(Planned { at: self.at, streamed, body, tokens })
+        let id = format!("demo-{}-{}", self.shape.seed, self.number);
+        Some(Arrival { number: self.number, id, at: self.at, request, cancel_after: None })
     }
 }
 
@@ -84,16 +77,15 @@ fn tokens_in(time: Duration, token: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn plan(seed: u64) -> Vec<Planned> {
+    fn plan(seed: u64) -> Vec<Arrival> {
         let (grace, token) = (Duration::from_secs(30), Duration::from_millis(30));
-        Plan::new(LoadShape { model: "m".into(), rate: 2.0, grace, token, seed }).take(400).collect()
+        Traffic::new(LoadShape { model: "m".into(), rate: 2.0, grace, token, seed }).take(400).collect()
     }
 
     #[test]
     fn one_seed_gives_one_schedule() {
-        let bodies = |seed| plan(seed).into_iter().map(|planned| (planned.at, planned.body)).collect::<Vec<_>>();
-        assert_eq!(bodies(1), bodies(1));
-        assert_ne!(bodies(1), bodies(2));
+        assert_eq!(plan(1), plan(1));
+        assert_ne!(plan(1), plan(2));
     }
 
     #[test]
@@ -101,7 +93,7 @@ mod tests {
         let plan = plan(7);
         let seconds = plan.last().unwrap().at.as_secs_f64();
         assert!((150.0..250.0).contains(&seconds), "400 requests took {seconds} s");
-        let long = plan.iter().filter(|planned| planned.streamed && planned.tokens > 1000).count();
+        let long = plan.iter().filter(|arrival| arrival.streamed() && arrival.request["max_tokens"].as_u64() > Some(1000)).count();
         assert!((60..=120).contains(&long), "{long}");
     }
 }
