@@ -31,14 +31,17 @@ pub struct Second {
     pub gap_max_us: u64,
 }
 
+/// A day: longer times count as one.
+const LONGEST_US: u64 = 24 * 3600 * 1_000_000;
+
 /// Times in microseconds.
 #[derive(Debug, Clone)]
 pub struct Times(Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Self {
-        // Three digits cannot be refused.
-        Self(Histogram::new(3).unwrap_or_else(|_| unreachable!("three significant digits are allowed")))
+        // Bounds are given because a clamped value never makes a histogram grow. They cannot be refused.
+        Self(Histogram::new_with_bounds(1, LONGEST_US, 3).unwrap_or_else(|_| unreachable!("a day in three digits is allowed")))
     }
 }
 
@@ -180,5 +183,19 @@ impl Record {
             self.seconds.resize(at + 1, Second::default());
         }
         self.seconds.get_mut(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_times_are_not_cut() {
+        let mut times = Times::default();
+        for time in [Duration::from_micros(70), Duration::from_secs(3), Duration::from_secs(1800)] {
+            times.add(time);
+        }
+        assert!(times.quantile(0.5) > Duration::from_millis(2990) && times.max() > Duration::from_secs(1790), "{:?}", times.max());
     }
 }
