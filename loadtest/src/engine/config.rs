@@ -109,7 +109,7 @@ pub struct EngineLimits {
     pub body: usize,
     /// Open connections; beyond it the backlog fills.
     pub connections: usize,
-    /// How long an idle connection is kept (`engine-facts` section 2).
+    /// How long an idle connection is kept (engine facts, section 2).
     pub idle: Duration,
 }
 
@@ -119,7 +119,7 @@ impl Default for EngineLimits {
     }
 }
 
-/// Times and chances of dying, from `engine-facts` section 4.
+/// Times and chances of dying, from engine facts, section 4.
 #[derive(Debug, Clone)]
 pub struct Death {
     /// `--shutdown-timeout`: how long running requests may go on after a SIGTERM.

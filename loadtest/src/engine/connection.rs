@@ -16,6 +16,7 @@ use super::generate::{self, Done};
 use super::http::reply::{Context, Reply};
 use super::http::request::{Input, ReadError, Request};
 use super::mood::Hang;
+use super::other;
 use super::routes::{self, Route};
 use super::shared::Shared;
 use super::stats::Outcome;
@@ -84,6 +85,7 @@ async fn answer(shared: &Shared, input: &mut Input, request: Request) -> Done {
     let done = match routes::route(shared, &request) {
         Route::Reply(reply) => plain(&mut exchange, &context, &reply).await,
         Route::Raw(bytes) => written(exchange.send(&bytes).await, context.close, Outcome::Complete),
+        Route::Other(api) => other::answer(shared, &mut exchange, &request, &context, api).await,
         Route::Generate(endpoint) => generate::generate(shared, &mut exchange, &request, &context, endpoint).await,
     };
     shared.stats.ended(number, done.outcome, done.events);

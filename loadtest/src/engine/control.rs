@@ -1,6 +1,6 @@
 //! Commands over HTTP, on a listener of their own.
 //!
-//! `POST /control/sigterm|kill|kill-core|hang|resume|refuse|accept|reset|end|fault|clear` with a JSON body where there is
+//! `POST /control/sigterm|kill|kill-core|hang|resume|refuse|accept|health|reset|end|fault|clear` with a JSON body where there is
 //! something to say, `GET /control/stats` and `GET /control/requests`. Only for tests and demos: no key guards it, so it
 //! must listen on a loopback address.
 
@@ -94,6 +94,7 @@ fn apply(remote: &Remote, command: &str, said: &Said) -> Reply {
         "resume" => remote.hang(Hang::None),
         "refuse" => remote.refuse(Some(said.status.unwrap_or(503))),
         "accept" => remote.refuse(None),
+        "health" => remote.health(said.status.unwrap_or(503)),
         "reset" => remote.reset_running(),
         "end" => remote.end_running_with(said.ending.unwrap_or(Ending::Silence)),
         "clear" => remote.clear_faults(),

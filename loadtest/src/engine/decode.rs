@@ -1,6 +1,6 @@
 //! Decoding: tokens to text, with everything that delays, cuts or ends it.
 //!
-//! Owns held-back characters, stop strings, the limit, the end-of-text token and the prompt leak of `engine-facts` 5.4.
+//! Owns held-back characters, stop strings, the limit, the end-of-text token and the prompt leak of engine facts 5.4.
 //! One call makes one token. Pure; the pace comes from the caller.
 
 use super::source::Source;

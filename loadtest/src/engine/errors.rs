@@ -1,6 +1,6 @@
 //! Refusals in the engine's words: status, `type`, `param`, numeric `code`.
 //!
-//! Owns the texts of `engine-facts` section 2 (table of errors). Writes no HTTP; `http::reply` does.
+//! Owns the texts of engine facts, section 2 (table of errors). Writes no HTTP; `http::reply` does.
 
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! Events of a stream, field by field as the engine writes them.
 //!
-//! Owns the order of fields (`engine-facts` section 2, checked against recorded answers) and the chunk that each event
+//! Owns the order of fields (engine facts, section 2, checked against recorded answers) and the chunk that each event
 //! is. Everything that stays the same in a stream is rendered once. Decides nothing about when to write.
 
 use std::io::Write as _;

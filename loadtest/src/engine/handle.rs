@@ -155,6 +155,11 @@ impl Remote {
         self.shared.change(|mood| mood.door = status.map_or(Door::Open, Door::Status));
     }
 
+    /// Answers this status to `/health` and `/ping`.
+    pub fn health(&self, status: u16) {
+        self.shared.change(|mood| mood.health = status);
+    }
+
     /// RST to everything that runs now.
     pub fn reset_running(&self) {
         self.end_running(Fate::Reset);

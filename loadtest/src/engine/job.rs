@@ -1,24 +1,23 @@
 //! A request that the engine accepts: its prompt, its limits and the key of its text.
 //!
-//! Owns the checks that refuse a request for its values, and the rules by which a continuation is exact or goes wrong
-//! (`engine-facts` 5.3). Next step: [`Job::choices`] gives the decoders.
+//! Owns the rules by which a continuation is exact or goes wrong (engine facts 5.3). `limits` refuses values, `form` knows
+//! what kind of text it is. Next step: [`Job::choices`] gives the decoders.
 
 use super::ask::{Ask, Endpoint, Prompt};
 use super::choice::Choice;
 use super::decode::{Decoder, Limits};
 use super::errors::ApiError;
+use super::form::Form;
+use super::limits;
 use super::parser::Parser;
 use super::persona::{Persona, Template, Unseeded};
 use super::source::{Fit, Source};
-use super::template::{self, Mode, Split};
-use crate::text::{Kind, Script, hash, mix, token};
+use super::template::{self, Split};
+use crate::text::{Script, hash, mix, token};
 
 /// Prompts beyond this many bytes are counted as one token for four bytes: tokenising megabytes would cost more than
 /// anything that is measured with them.
 const COUNT_EXACTLY: usize = 256 * 1024;
-
-/// How far from the end of the prompt markers are looked for.
-const MARKERS_WITHIN: usize = 4096;
 
 /// A checked request.
 #[derive(Debug, Clone)]
@@ -46,22 +45,6 @@ struct FormOptions {
     random: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Form {
-    Sentences { kind: Kind, count: Option<usize>, lead: Lead },
-    Record,
-    ToolCall { name: String },
-}
-
-/// What comes before the sentences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lead {
-    Nothing,
-    Thought,
-    /// White space, which a trimming template takes from the beginning of a prefix too.
-    Blank,
-}
-
 impl Job {
     /// Checks a request; `nonce` is what makes one sampled text differ from the next.
     ///
@@ -74,12 +57,12 @@ impl Job {
             let served = persona.models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>().join(", ");
             return Err(ApiError::unknown_model(&model, &served));
         }
-        check_values(&ask, persona)?;
+        limits::values(&ask, persona)?;
         let split = split(&ask, persona.template)?;
         let prompt_tokens = count_prompt(&ask.prompt, &split);
-        let max_tokens = check_length(&ask, prompt_tokens, persona.max_model_len)?;
+        let max_tokens = limits::length(&ask, prompt_tokens, persona.max_model_len)?;
         let random = ask.sampled() && ask.seed.is_none() && persona.unseeded == Unseeded::Random;
-        let form = form(&ask, persona, &split);
+        let form = Form::of(&ask, persona, &split);
         let mut key = key(&ask, &model, &split, persona.weights);
         if random {
             key = mix(key, nonce);
@@ -122,7 +105,7 @@ impl Job {
         let prefix = &self.split.prefix;
         let held = incomplete_tail(prefix).to_vec();
         if prefix.is_empty() {
-            let mut script = self.script(key);
+            let mut script = self.form.script(key);
             // The trimmed header has lost its newline, so the model writes it first.
             if self.persona.trim && !self.split.conversation.ends_with('\n') {
                 script = script.in_front("\n".to_owned());
@@ -134,9 +117,9 @@ impl Job {
         }
         if matches!(self.form, Form::Record) {
             // The grammar knows nothing of the prefix and begins again in the middle of it.
-            return (Source::new(self.script(key)), Vec::new());
+            return (Source::new(self.form.script(key)), Vec::new());
         }
-        let mut source = Source::new(self.script(key));
+        let mut source = Source::new(self.form.script(key));
         match source.skip(prefix) {
             Fit::Exact => (source, held),
             Fit::InsideWhiteSpace => (Source::new(self.diverged(key, "other white space")), held),
@@ -154,34 +137,8 @@ impl Job {
 
     /// A text that no uninterrupted answer has, marked so that a failing test says what went wrong.
     fn diverged(&self, key: u64, reason: &str) -> Script {
-        let script = Script::new(mix(key, hash(&self.split.prefix)), self.kind(), None);
+        let script = Script::new(mix(key, hash(&self.split.prefix)), self.form.kind(), None);
         if self.persona.random { script } else { script.in_front(format!("[{reason}] ")) }
-    }
-
-    fn kind(&self) -> Kind {
-        match &self.form {
-            Form::Sentences { kind, .. } => *kind,
-            Form::Record | Form::ToolCall { .. } => Kind::Prose,
-        }
-    }
-
-    fn script(&self, key: u64) -> Script {
-        use crate::text::{arguments, record, thought};
-        match &self.form {
-            Form::Record => Script::fixed(key, record(key)),
-            Form::ToolCall { name } => {
-                let call = format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {}}}\n</tool_call>", arguments(key));
-                Script::fixed(key, call)
-            }
-            Form::Sentences { kind, count, lead } => {
-                let script = Script::new(key, *kind, *count);
-                match lead {
-                    Lead::Nothing => script,
-                    Lead::Thought => script.in_front(thought(mix(key, 1))),
-                    Lead::Blank => script.in_front("\n".to_owned()),
-                }
-            }
-        }
     }
 
     fn parser(&self, key: u64) -> Parser {
@@ -234,73 +191,10 @@ fn count_prompt(prompt: &Prompt, split: &Split) -> usize {
 
 fn split(ask: &Ask, template: Template) -> Result<Split, ApiError> {
     match &ask.prompt {
-        Prompt::Messages(messages) => template::render(messages, template, mode(ask)?),
+        Prompt::Messages(messages) => template::render(messages, template, limits::mode(ask)?),
         Prompt::Text(text) => Ok(template::divide(text.as_bytes())),
         Prompt::Ids(ids) => Ok(template::divide(&token::decode(ids, true))),
     }
-}
-
-fn mode(ask: &Ask) -> Result<Mode, ApiError> {
-    match (ask.continue_final, ask.generation_prompt) {
-        (true, Some(true)) => Err(ApiError::bad("Cannot set both `continue_final_message` and `add_generation_prompt` to True.", None)),
-        (true, None) => Err(ApiError::bad(
-            "continue_final_message and add_generation_prompt are not compatible. Use continue_final_message when you want the model to \
-             continue the final message, and add_generation_prompt when you want to add a header that will prompt it to start a new \
-             assistant message instead.",
-            None,
-        )),
-        (true, Some(false)) => Ok(Mode::Continue),
-        (false, Some(false)) => Ok(Mode::Bare),
-        (false, _) => Ok(Mode::New),
-    }
-}
-
-fn check_values(ask: &Ask, persona: &Persona) -> Result<(), ApiError> {
-    if ask.temperature < 0.0 {
-        let message = format!("temperature must be non-negative, got {0:?}. (parameter=temperature, value={0:?})", ask.temperature);
-        return Err(ApiError::bad(message, Some("temperature")));
-    }
-    if ask.n > 1 && !ask.sampled() {
-        return Err(ApiError::bad(format!("n must be 1 when using greedy sampling, got {}.", ask.n), None));
-    }
-    if ask.n > 64 {
-        return Err(ApiError::bad(format!("n must be at most 64, got {}. (parameter=n, value={})", ask.n, ask.n), Some("n")));
-    }
-    let automatic = ask.tools.as_ref().is_some_and(|tools| !tools.required);
-    if automatic && !persona.tool_parser {
-        let message = "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set";
-        return Err(ApiError::bad(message, None));
-    }
-    Ok(())
-}
-
-fn check_length(ask: &Ask, prompt: usize, limit: usize) -> Result<usize, ApiError> {
-    if prompt > limit {
-        let message = format!(
-            "This model's maximum context length is {limit} tokens. However, your prompt contains at least {0} input tokens, which exceeds \
-             this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value={0})",
-            limit + 1
-        );
-        return Err(ApiError::bad(message, Some("input_tokens")));
-    }
-    let left = limit - prompt;
-    let asked = match ask.max_tokens {
-        None if ask.endpoint == Endpoint::Completion => 16,
-        None => left,
-        Some(tokens) if tokens < 1 => {
-            let message = format!("max_tokens must be at least 1, got {tokens}. (parameter=max_tokens, value={tokens})");
-            return Err(ApiError::bad(message, Some("max_tokens")));
-        }
-        Some(tokens) => usize::try_from(tokens).unwrap_or(usize::MAX),
-    };
-    if asked > limit {
-        let message = format!(
-            "max_tokens={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens. (parameter=max_tokens, \
-             value={asked})"
-        );
-        return Err(ApiError::bad(message, Some("max_tokens")));
-    }
-    Ok(asked.min(left).max(1))
 }
 
 fn key(ask: &Ask, model: &str, split: &Split, weights: u64) -> u64 {
@@ -316,40 +210,6 @@ fn key(ask: &Ask, model: &str, split: &Split, weights: u64) -> u64 {
         key = mix(mix(key, seed.unsigned_abs()), mix(ask.temperature.to_bits(), ask.top_p));
     }
     key
-}
-
-fn form(ask: &Ask, persona: &Persona, split: &Split) -> Form {
-    if ask.grammar {
-        return Form::Record;
-    }
-    let tail = tail_of(&split.conversation);
-    if let Some(tools) = &ask.tools
-        && (tools.required || tail.to_lowercase().contains("tool"))
-    {
-        return Form::ToolCall { name: tools.name.clone() };
-    }
-    let kind = marker(tail, "#kind=").and_then(Kind::by_name).unwrap_or(persona.kind);
-    let count = marker(tail, "#sentences=").and_then(|count| count.parse().ok());
-    let lead = match persona.thinking && !tail.contains("#nothink") {
-        true => Lead::Thought,
-        false if tail.contains("#blank") => Lead::Blank,
-        false => Lead::Nothing,
-    };
-    Form::Sentences { kind, count, lead }
-}
-
-fn tail_of(conversation: &str) -> &str {
-    let mut from = conversation.len().saturating_sub(MARKERS_WITHIN);
-    while !conversation.is_char_boundary(from) {
-        from += 1;
-    }
-    &conversation[from..]
-}
-
-fn marker<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let value = &text[text.rfind(name)? + name.len()..];
-    let end = value.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(value.len());
-    Some(&value[..end])
 }
 
 /// The bytes of a character that `bytes` ends inside.

@@ -1,6 +1,6 @@
 //! How an engine starts, stops and dies.
 //!
-//! Owns the listener, every connection's task and the time lines of `engine-facts` sections 1 and 4. The port is bound at
+//! Owns the listener, every connection's task and the time lines of engine facts, sections 1 and 4. The port is bound at
 //! once, so that its number is known, but only *listened* on when the start-up time is over: until then it refuses.
 
 use std::io;

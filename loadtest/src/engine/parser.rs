@@ -1,6 +1,6 @@
 //! Output parsers: which field of an answer a piece of text belongs to.
 //!
-//! Reasoning (`--reasoning-parser`) and tool calls (`--tool-call-parser`), in the form of `engine-facts` section 6: marks
+//! Reasoning (`--reasoning-parser`) and tool calls (`--tool-call-parser`), in the form of engine facts, section 6: marks
 //! are never shown, an event may lack for a token. Pure state machines over the text.
 
 /// A piece of an answer and its field.

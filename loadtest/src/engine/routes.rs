@@ -8,6 +8,7 @@ use super::http::reply::{Reply, now, preflight};
 use super::http::request::Request;
 use super::job;
 use super::metrics;
+use super::other::Api;
 use super::persona::VERSION;
 use super::shared::Shared;
 use crate::text::{Rng, hash, token};
@@ -20,10 +21,25 @@ pub(crate) enum Route {
     Raw(Vec<u8>),
     /// With text.
     Generate(Endpoint),
+    /// With text in another envelope.
+    Other(Api),
 }
 
 const GET: &[&str] = &["/health", "/ping", "/version", "/load", "/v1/models", "/metrics"];
-const POST: &[&str] = &["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize", "/ping"];
+const POST: &[&str] = &[
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/embeddings",
+    "/v1/pooling",
+    "/v1/classify",
+    "/v1/score",
+    "/v1/rerank",
+    "/tokenize",
+    "/detokenize",
+    "/ping",
+];
 
 pub(crate) fn route(shared: &Shared, request: &Request) -> Route {
     if shared.config.follower {
@@ -89,9 +105,12 @@ fn post(shared: &Shared, request: &Request) -> Route {
     let answer = match request.path.as_str() {
         "/v1/chat/completions" => return Route::Generate(Endpoint::Chat),
         "/v1/completions" => return Route::Generate(Endpoint::Completion),
+        "/v1/responses" => return Route::Other(Api::Responses),
+        "/v1/messages" => return Route::Other(Api::Messages),
         "/tokenize" => tokenize(shared, &request.body),
         "/detokenize" => detokenize(&request.body),
-        "/v1/embeddings" => embeddings(shared, &request.body),
+        "/v1/embeddings" | "/v1/pooling" | "/v1/classify" => embeddings(shared, &request.body),
+        "/v1/score" | "/v1/rerank" => scores(shared, &request.body),
         _ => return Route::Reply(Reply::empty()),
     };
     Route::Reply(match answer {
@@ -128,27 +147,46 @@ fn detokenize(body: &[u8]) -> Result<Value, ApiError> {
     Ok(json!({"prompt": String::from_utf8_lossy(&token::decode(&ids, true))}))
 }
 
-fn embeddings(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
-    let value = parse(body)?;
+/// The body and the model that it names.
+fn served<'a>(shared: &'a Shared, value: &'a Value) -> Result<&'a str, ApiError> {
     let persona = &shared.config.persona;
     let model = value.get("model").and_then(Value::as_str).unwrap_or(persona.base());
-    if !persona.serves(model) {
-        return Err(ApiError::unknown_model(model, persona.base()));
+    if persona.serves(model) { Ok(model) } else { Err(ApiError::unknown_model(model, persona.base())) }
+}
+
+fn texts(value: &Value, name: &str) -> Result<Vec<String>, ApiError> {
+    match value.get(name) {
+        Some(Value::String(text)) => Ok(vec![text.clone()]),
+        Some(Value::Array(list)) => Ok(list.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect()),
+        _ => Err(ApiError::invalid("missing", &format!("body.{name}"), "Field required", "'<dict>'")),
     }
-    let inputs: Vec<String> = match value.get("input") {
-        Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(list)) => list.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect(),
-        _ => return Err(ApiError::invalid("missing", "body.input", "Field required", "'<dict>'")),
-    };
+}
+
+fn embeddings(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
+    let value = parse(body)?;
+    let model = served(shared, &value)?;
+    let inputs = texts(&value, "input")?;
     let tokens: usize = inputs.iter().map(|text| token::count(text)).sum();
     let vector = |text: &str| {
         let mut rng = Rng::new(hash(text.as_bytes()));
         (0..8).map(|_| rng.unit() * 2.0 - 1.0).collect::<Vec<_>>()
     };
-    let data: Vec<_> =
-        inputs.iter().enumerate().map(|(index, text)| json!({"index": index, "object": "embedding", "embedding": vector(text)})).collect();
+    let entry = |(index, text): (usize, &String)| json!({"index": index, "object": "embedding", "embedding": vector(text)});
+    let data: Vec<_> = inputs.iter().enumerate().map(entry).collect();
     Ok(json!({
         "id": format!("embd-{:016x}", rand::random::<u64>()), "object": "list", "created": now(), "model": model, "data": data,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": null}
     }))
+}
+
+fn scores(shared: &Shared, body: &[u8]) -> Result<Value, ApiError> {
+    let value = parse(body)?;
+    let model = served(shared, &value)?;
+    let documents = texts(&value, if value.get("documents").is_some() { "documents" } else { "text_2" })?;
+    let score = |text: &str| Rng::new(hash(text.as_bytes())).unit();
+    let entry =
+        |(index, text): (usize, &String)| json!({"index": index, "object": "score", "score": score(text), "relevance_score": score(text)});
+    let data: Vec<_> = documents.iter().enumerate().map(entry).collect();
+    let id = format!("score-{:016x}", rand::random::<u64>());
+    Ok(json!({"id": id, "object": "list", "created": now(), "model": model, "data": data.clone(), "results": data}))
 }

@@ -10,7 +10,7 @@ use crate::text::{Script, token};
 pub enum Fit {
     /// The text goes on behind it.
     Exact,
-    /// It ends inside a token of white space: the model sees other tokens than it wrote (`engine-facts` 5.2).
+    /// It ends inside a token of white space: the model sees other tokens than it wrote (engine facts 5.2).
     InsideWhiteSpace,
     /// It is no beginning of the text.
     Differs,

@@ -1,6 +1,6 @@
 //! A streamed answer: events at a pace, and every way in which a stream ends.
 //!
-//! The order on the wire is that of `engine-facts` section 2: head at once, then (in one write) the role events and the
+//! The order on the wire is that of engine facts, section 2: head at once, then (in one write) the role events and the
 //! first token, one event for each token, finish, usage, mark, last chunk.
 
 use std::time::Duration;

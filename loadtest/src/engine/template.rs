@@ -1,6 +1,6 @@
 //! The chat template: messages to prompt text, and prompt text back to what came before the answer.
 //!
-//! Owns the ways in which a template spoils a continuation (`engine-facts` 5.2, 5.3): trimming, stripped thoughts. The
+//! Owns the ways in which a template spoils a continuation (engine facts 5.2, 5.3): trimming, stripped thoughts. The
 //! text of an answer belongs to the prompt *without* the prefix that is continued, so both directions end in a [`Split`].
 
 use super::ask::Message;

@@ -76,3 +76,28 @@ async fn commands_come_over_the_control_port() {
     ask(control, &command("kill", "")).await;
     engine.exited().await;
 }
+
+#[tokio::test]
+async fn other_endpoints_answer_in_their_own_envelopes() {
+    let engine = start(EngineConfig::fast("tiny")).await;
+    let ask = async |path: &str, text: &str| ask(engine.addr(), &post(path, text, "connection: close\r\n")).await;
+    let responses = ask("/v1/responses", r#"{"model":"tiny","input":"Hello","stream":true}"#).await;
+    assert!(responses.contains("event: response.created\n") && responses.contains("event: response.completed\n"), "{responses}");
+    assert!(crate::raw::is_framed(&responses));
+    let whole: Value = serde_json::from_str(body(&ask("/v1/responses", r#"{"model":"tiny","input":"Hello"}"#).await)).unwrap();
+    assert!(whole["output"][0]["content"][0]["text"].as_str().is_some_and(|text| !text.is_empty()));
+    let messages = r#"{"model":"tiny","max_tokens":9,"messages":[{"role":"user","content":"Hello"}],"stream":true}"#;
+    assert!(ask("/v1/messages", messages).await.contains("event: message_stop\n"));
+    for (path, text) in [
+        ("/v1/embeddings", r#"{"model":"tiny","input":["a","b"]}"#),
+        ("/v1/rerank", r#"{"model":"tiny","query":"a","documents":["b","c"]}"#),
+        ("/v1/score", r#"{"model":"tiny","text_1":"a","text_2":["b","c"]}"#),
+    ] {
+        let answer: Value = serde_json::from_str(body(&ask(path, text).await)).unwrap();
+        assert_eq!(answer["data"].as_array().map(Vec::len), Some(2), "{path}");
+    }
+    assert!(ask("/v1/embeddings", r#"{"model":"nope","input":"a"}"#).await.starts_with("HTTP/1.1 404"));
+    engine.fault(loadtest::engine::Rule::once(loadtest::engine::Fault::FinAfter { events: 2 }));
+    let cut = ask("/v1/responses", r#"{"model":"tiny","input":"Hello","stream":true}"#).await;
+    assert!(!crate::raw::is_framed(&cut) && !cut.contains("completed"));
+}
