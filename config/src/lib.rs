@@ -33,9 +33,9 @@ mod units;
 pub use args::{CONFIG_VARIABLE, ServeArgs};
 pub use load::check;
 pub use model::{
-    Clocks, Config, Cors, DeploymentRef, EngineKey, GenerationProbe, HoldSettings, KubernetesSource, Limits, LogFormat, LogSettings,
-    Membership, MergedPool, NameRules, Pin, PoolSettings, ProbeSettings, ResumeSettings, RetrySettings, Routes, ShutdownSettings, Source,
-    StaticLeaders, TlsVerify, UpstreamTls,
+    ACCESS_FIELDS, Clocks, Config, Cors, DeploymentRef, EngineKey, GenerationProbe, HoldSettings, KubernetesSource, Limits, LogFormat,
+    LogSettings, Membership, MergedPool, NameRules, Pin, PoolSettings, ProbeSettings, ResumeSettings, RetrySettings, Routes,
+    ShutdownSettings, Source, StaticLeaders, TelemetrySettings, TlsVerify, UpstreamTls,
 };
 pub use problem::{Problem, Problems};
 pub use reference::reference;

@@ -16,6 +16,9 @@ pub(crate) fn merge(old: &Config, mut new: Config) -> (Config, Vec<&'static str>
     keep(process::MEMBERSHIP.path, &old.membership, &mut new.membership, &mut kept);
     keep(process::CONNECTIONS.path, &old.limits.connections, &mut new.limits.connections, &mut kept);
     keep(process::LOG_FORMAT.path, &old.log.format, &mut new.log.format, &mut kept);
+    let (before, after) = (old.telemetry, &mut new.telemetry);
+    keep(process::MIRROR_NAMES.path, &before.mirror_names, &mut after.mirror_names, &mut kept);
+    keep(process::KEEP_NOTABLE.path, &before.keep_notable, &mut after.keep_notable, &mut kept);
     (new, kept)
 }
 
@@ -44,6 +47,8 @@ mod tests {
         new.source = Source::Kubernetes(KubernetesSource { all_namespaces: true, ..KubernetesSource::default() });
         (new.membership, new.log.format) = (Membership::Service, LogFormat::Text);
         new.limits.connections += 1;
+        new.telemetry.mirror_names = !old.telemetry.mirror_names;
+        new.telemetry.keep_notable = !old.telemetry.keep_notable;
         let (merged, kept) = merge(&old, new);
         assert_eq!(merged, old);
         let source = ["kubeconfig", "namespace", "all_namespaces", "manifests", "leaders"];

@@ -34,6 +34,8 @@ pub struct Config {
     pub shutdown: ShutdownSettings,
     /// What is logged and how.
     pub log: LogSettings,
+    /// Metrics and traces. Not changed live.
+    pub telemetry: TelemetrySettings,
     /// Settings of a pool that `pools` does not name.
     pub defaults: Arc<PoolSettings>,
     /// Settings by served model name, already merged over `defaults`.
@@ -209,6 +211,45 @@ pub struct LogSettings {
     pub access_sample: f64,
     /// Fields of the access line, in this order; empty: all.
     pub access_fields: Vec<String>,
+}
+
+/// Every field of the access line by its name, in the default order. The gateway writes them.
+pub const ACCESS_FIELDS: &[&str] = &[
+    "request_id",
+    "trace_id",
+    "client",
+    "method",
+    "path",
+    "protocol",
+    "route",
+    "pool",
+    "model",
+    "group",
+    "status",
+    "outcome",
+    "reason",
+    "ending",
+    "stream",
+    "attempts",
+    "resumes",
+    "queue_ms",
+    "first_byte_ms",
+    "first_token_ms",
+    "duration_ms",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "request_bytes",
+    "response_bytes",
+];
+
+/// Metrics and traces. Where spans go is said by the standard `OTEL_*` variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TelemetrySettings {
+    /// `/metrics` also carries the names of other conventions.
+    pub mirror_names: bool,
+    /// Spans of requests that failed or moved are sent although they were not sampled.
+    pub keep_notable: bool,
 }
 
 /// What can differ from pool to pool.

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::model::{Config, Cors, EngineKey, PoolSettings, Source, TlsVerify, UpstreamTls};
+use crate::model::{ACCESS_FIELDS, Config, Cors, EngineKey, PoolSettings, Source, TlsVerify, UpstreamTls};
 use crate::problem::{Place, Problems, join};
 use crate::routes;
 
@@ -23,6 +23,7 @@ pub(crate) fn all(config: &Config, read: &Read<'_>, problems: &mut Problems) {
     routes::check(&config.routes.extra, problems);
     log_level(&config.log.level, problems);
     once("log.access_fields", &config.log.access_fields, problems);
+    access_fields(&config.log.access_fields, problems);
     let limits = &config.limits;
     if limits.body_bytes_total < limits.body_bytes {
         let place = Place::new("limits.body_bytes_total");
@@ -31,6 +32,13 @@ pub(crate) fn all(config: &Config, read: &Read<'_>, problems: &mut Problems) {
     pool("", &config.defaults, None, read, problems);
     for (model, settings) in &config.pools {
         pool(&join("pools", model), settings, Some(&config.defaults), read, problems);
+    }
+}
+
+fn access_fields(fields: &[String], problems: &mut Problems) {
+    for unknown in fields.iter().filter(|f| !ACCESS_FIELDS.contains(&f.as_str())) {
+        let right = format!("choose from {}", ACCESS_FIELDS.join(", "));
+        problems.add(&Place::new("log.access_fields"), format!("{unknown:?} is no field of the access line"), right);
     }
 }
 

@@ -270,7 +270,8 @@ fn settings_must_fit_together() {
     check("limits: { body_bytes_total: 1MiB }", "limits.body_bytes_total: is smaller than limits.body_bytes");
     check("resume: { total_bytes: 1MiB }", "resume.text_bytes: is, with resume.request_bytes, more than resume.total_bytes");
     check("routes: { extra: [/v1/load_lora_adapter] }", "routes.extra: \"/v1/load_lora_adapter\" controls the engine");
-    check("log: { access_fields: [a, a] }", "log.access_fields: \"a\" is listed twice");
+    check("log: { access_fields: [path, path] }", "log.access_fields: \"path\" is listed twice");
+    check("log: { access_fields: [prompt] }", "log.access_fields: \"prompt\" is no field of the access line");
     check("kubeconfig: gone", "kubeconfig: gone: entity not found");
     check("manifests: gone", "manifests: gone: entity not found");
     check("manifests: empty", "manifests: empty is a file");

@@ -77,7 +77,7 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     let config = Arc::new(Config::load(&args, env, |path| std::fs::read_to_string(path)).map_err(AppError::Config)?);
     let metrics = Metrics::new()?;
     let logs = Logs::install(&config.log, metrics.log_lines_dropped.clone())?;
-    let (traces, export) = Traces::from_env(&metrics)?;
+    let (traces, export) = Traces::from_env(config.telemetry.keep_notable, &metrics)?;
     let exporting = Exporting::start(export);
     let telemetry = Arc::new(Telemetry {
         traces,
@@ -95,7 +95,14 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     let reload = reload(args, &config, configs, (gateway.clone(), logs.clone()))?;
     let view = Arc::new(GatewayView::new(gateway.clone(), &discovery));
     metrics.observe(view.clone())?;
-    let admin = Arc::new(Admin { metrics, view, recent: telemetry.recent.clone(), logs: logs.clone(), mirror_names: false, started });
+    let admin = Arc::new(Admin {
+        metrics,
+        view,
+        recent: telemetry.recent.clone(),
+        logs: logs.clone(),
+        mirror_names: config.telemetry.mirror_names,
+        started,
+    });
     announce(addr_file, client_port.local_addr()?, admin_port.local_addr()?)?;
 
     let mut control = JoinSet::new();

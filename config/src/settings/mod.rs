@@ -20,6 +20,7 @@ pub(crate) const SECTIONS: &[(&str, &str)] = &[
     ("limits", "Bounds of the whole process."),
     ("shutdown", "The gateway's own end, from the first SIGTERM. A second signal ends it at once."),
     ("log", "What is logged and how. Prompts, completions and credentials never are."),
+    ("telemetry", "Metrics and traces. Where spans go is said by the standard `OTEL_*` variables (see [tracing.md](tracing.md))."),
     ("clocks", "Waits towards a leader. There is no total timeout on a stream."),
     ("engine_key", "The key of engines that were started with `--api-key`."),
     ("tls", "How https engines are dialled. They are dialled at the Pod's address."),

@@ -130,8 +130,17 @@ pub(crate) const LOG_ACCESS_SAMPLE: Setting = Setting::ratio("log.access_sample"
     .doc("Share of access lines that is written. Errors and resumed requests always are.")
     .why("generations are few and long: a line each is cheap");
 pub(crate) const LOG_ACCESS_FIELDS: Setting = Setting::list("log.access_fields", "")
-    .doc("Fields of the access line, in this order. Empty: all of them.")
+    .doc("Fields of the access line, in this order. Empty: all of them. Their names are in [operations.md](operations.md#logs).")
     .why("all: leaving out is easier than missing one");
+
+pub(crate) const MIRROR_NAMES: Setting = Setting::switch("telemetry.mirror_names", "false")
+    .at_start()
+    .doc("`/metrics` also carries the main figures under the names of the GenAI conventions (`gen_ai_server_*`) and of the Gateway API Inference Extension (`inference_*`).")
+    .why("twice the series for those who do not ask for them");
+pub(crate) const KEEP_NOTABLE: Setting = Setting::switch("telemetry.keep_notable", "true")
+    .at_start()
+    .doc("Where tracing is on: send the spans of requests that failed or moved although they were not sampled.")
+    .why("they are few, and the ones that somebody asks about");
 
 pub(crate) const POOLS: Setting = Setting::unset("pools", Kind::Structure)
     .doc("Map from served model name to settings of the sections `clocks`, `engine_key`, `tls`, `probe`, `hold`, `retry` and `resume` that differ for this pool. What is not given there is as at the top level.")
@@ -175,4 +184,6 @@ pub(crate) const ROWS: &[&Setting] = &[
     &LOG_ACCESS,
     &LOG_ACCESS_SAMPLE,
     &LOG_ACCESS_FIELDS,
+    &MIRROR_NAMES,
+    &KEEP_NOTABLE,
 ];

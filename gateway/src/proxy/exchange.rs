@@ -192,7 +192,7 @@ impl Exchange {
     fn seen(&mut self, seen: Seen) -> Option<Bytes> {
         match seen {
             Seen::Bytes(bytes) => {
-                self.passed(bytes.len());
+                self.passed(&bytes);
                 Some(bytes)
             }
             Seen::End(end) => {
@@ -216,10 +216,10 @@ impl Exchange {
         }
     }
 
-    fn passed(&mut self, bytes: usize) {
+    fn passed(&mut self, bytes: &[u8]) {
         let State::Relaying(relay) = &self.state else { return };
         let Some(job) = &mut self.job else { return };
-        job.record.response_bytes += bytes as u64;
+        job.record.passed(bytes);
         if let Some(at) = relay.last_event().filter(|_| self.events) {
             job.record.event(at.into_std());
         }
@@ -295,6 +295,18 @@ impl Exchange {
             flushes: self.written.flushes(),
         };
         event
+    }
+}
+
+impl Drop for Exchange {
+    /// A client that left: its leader's connection is closed first, so that the record knows how long that took.
+    fn drop(&mut self) {
+        let seen = Instant::now();
+        let running = matches!(self.state, State::Relaying(_));
+        self.state = State::Done;
+        if let Some(job) = self.job.as_mut().filter(|_| running) {
+            job.record.closed(seen.elapsed());
+        }
     }
 }
 

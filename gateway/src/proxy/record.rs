@@ -14,12 +14,13 @@ use crate::proxy::retry::Failure;
 use crate::proxy::trail::Trail;
 use crate::reject::Reject;
 use crate::telemetry::labels::{
-    AttemptOutcome, Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, RetryCause, Route,
+    AttemptOutcome, Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, RetryCause, Route, TokenKind,
 };
 use crate::telemetry::logs::{AccessLog, AccessRecord};
 use crate::telemetry::metrics::{GaugeGuard, Metrics, PoolMetrics, StreamTimes};
 use crate::telemetry::recent::{Kind, Note, Recent};
-use crate::telemetry::traces::{RequestEnd, Traces};
+use crate::telemetry::traces::{RequestEnd, Traces, Usage};
+use crate::telemetry::usage;
 
 /// Where records go.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub struct Record {
     pub request_bytes: u64,
     /// Bytes of the answer's body passed on.
     pub response_bytes: u64,
+    usage: Usage,
+    cancelled: Option<Duration>,
     times: Option<StreamTimes>,
     trail: Trail,
     queue: Option<Duration>,
@@ -77,6 +80,8 @@ impl Record {
     /// A request whose head has arrived.
     pub fn new(telemetry: Arc<Telemetry>, head: &http::request::Parts, client: IpAddr, request_id: &HeaderValue, route: Route) -> Self {
         Self {
+            usage: Usage::default(),
+            cancelled: None,
             times: None,
             trail: Trail::new(&telemetry.traces, head, route),
             telemetry,
@@ -137,6 +142,19 @@ impl Record {
         }
         let metrics = self.pool.as_ref().map(|(metrics, _)| metrics);
         self.trail.tried(&self.model, group, self.stream, metrics);
+    }
+
+    /// Bytes of the answer's body go out; usage is read from them where they tell it.
+    pub fn passed(&mut self, bytes: &[u8]) {
+        self.response_bytes += bytes.len() as u64;
+        if let Some(usage) = usage::find(bytes) {
+            self.usage = usage;
+        }
+    }
+
+    /// The client is gone, and the leader's connection was closed so long after that was seen.
+    pub fn closed(&mut self, delay: Duration) {
+        self.cancelled = Some(delay);
     }
 
     /// Nothing serves: it waits.
@@ -302,10 +320,18 @@ impl Record {
         };
         metrics.request(self.route, self.outcome);
         metrics.duration(whole);
+        let usage = self.usage;
+        for (kind, count) in
+            [(TokenKind::Prompt, usage.prompt), (TokenKind::Completion, usage.completion), (TokenKind::Cached, usage.cached)]
+        {
+            if let Some(count) = count {
+                metrics.tokens(kind, count);
+            }
+        }
         metrics.bytes(Direction::Request, self.request_bytes);
         metrics.bytes(Direction::Response, self.response_bytes);
         if self.outcome == Outcome::Cancelled {
-            metrics.client_cancelled(None);
+            metrics.client_cancelled(self.cancelled);
         }
         if self.stream
             && let Some(ending) = self.ending.or((self.outcome == Outcome::Cancelled).then_some(Ending::ClientGone))
@@ -329,7 +355,7 @@ impl Drop for Record {
             attempts: self.attempts,
             resumes: self.resumes,
             first_token: self.first_token,
-            ..RequestEnd::default()
+            usage: self.usage,
         });
         let access = self.telemetry.access.load();
         let Some(log) = access.as_ref() else { return };
@@ -358,7 +384,9 @@ impl Drop for Record {
             duration: Some(whole),
             request_bytes: Some(self.request_bytes),
             response_bytes: Some(self.response_bytes),
-            ..AccessRecord::default()
+            prompt_tokens: self.usage.prompt,
+            completion_tokens: self.usage.completion,
+            cached_tokens: self.usage.cached,
         });
     }
 }

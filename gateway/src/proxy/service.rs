@@ -177,7 +177,7 @@ fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
     let (mut head, body) = match opened.answer {
         Answer::Whole { head, body } => {
             job.record.answered(head.status.as_u16());
-            job.record.response_bytes = body.len() as u64;
+            job.record.passed(&body);
             job.record.complete();
             (*head, Either::Left(Full::new(body)))
         }

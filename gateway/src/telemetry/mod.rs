@@ -9,4 +9,5 @@ pub mod logs;
 pub mod metrics;
 pub mod recent;
 pub mod traces;
+pub mod usage;
 pub mod view;

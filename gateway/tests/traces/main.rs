@@ -26,7 +26,8 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 fn settings(variables: &[(&str, &str)]) -> TraceSettings {
     let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-    TraceSettings::read(&find).unwrap().unwrap()
+    let keep_notable = find("keep_notable").is_none();
+    TraceSettings { keep_notable, ..TraceSettings::read(&find).unwrap().unwrap() }
 }
 
 fn begin<'a>(headers: &'a HeaderMap) -> RequestBegin<'a> {
@@ -208,14 +209,14 @@ async fn what_went_wrong_is_kept_though_not_sampled() {
     assert_eq!(names.len(), 1);
     let (names, _) = recorded(Mode::Works, &off, |t| drop(moved_request(t))).await;
     assert_eq!(names.len(), 4);
-    let only_sampled = [off[0], ("LEADGATE_TRACES_KEEP_NOTABLE", "false")];
+    let only_sampled = [off[0], ("keep_notable", "false")];
     let (names, _) = recorded(Mode::Works, &only_sampled, |t| drop(moved_request(t))).await;
     assert!(names.is_empty());
 }
 
 #[tokio::test]
 async fn an_unsampled_trace_goes_on_unsampled() {
-    let off = [("OTEL_TRACES_SAMPLER", "parentbased_always_on"), ("LEADGATE_TRACES_KEEP_NOTABLE", "false")];
+    let off = [("OTEL_TRACES_SAMPLER", "parentbased_always_on"), ("keep_notable", "false")];
     let check = |traces: &Traces| {
         let mut incoming = headers("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
         traces.request(begin(&incoming)).attempt(&attempt(0, None)).inject(&mut incoming);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -14,6 +15,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -57,9 +59,14 @@ async fn answer(request: Request<Incoming>, seen: Seen) -> Result<Response<Answe
                 event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"),
                 event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"),
                 event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"),
+                event("data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"total_tokens\":8}}\n\n"),
                 event("data: [DONE]\n\n"),
             ];
-            let mut response = Response::new(StreamBody::new(futures_util::stream::iter(events)).boxed_unsync());
+            // A model that never ends, for clients that leave.
+            let endless = body.windows(7).any(|w| w == b"endless");
+            let events = futures_util::stream::iter(events.into_iter().take(if endless { 2 } else { 5 }));
+            let rest = futures_util::stream::pending().take(usize::from(endless));
+            let mut response = Response::new(StreamBody::new(events.chain(rest)).boxed_unsync());
             response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
             Ok(response)
         }
@@ -121,12 +128,12 @@ async fn ask(address: &str, request: &str) -> String {
     answer
 }
 
-async fn chat(address: &str, parent: &str) -> String {
-    let body = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"secret words"}]}"#;
+fn chat(parent: &str, words: &str) -> String {
+    let body = format!(r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{words}"}}]}}"#);
     let head =
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nx-request-id: req-1\r\n";
     let length = body.len();
-    ask(address, &format!("{head}traceparent: {parent}\r\ntracestate: a=b\r\nContent-Length: {length}\r\n\r\n{body}")).await
+    format!("{head}traceparent: {parent}\r\ntracestate: a=b\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,7 +143,7 @@ async fn one_trace_from_client_to_engine() {
     let (leader, seen) = engine(&mut tasks).await;
     let folder = tempfile::tempdir().unwrap();
     let (mut running, listen, admin) = start(folder.path(), &leader, &endpoint).await;
-    let answer = chat(&listen, super::PARENT).await;
+    let answer = ask(&listen, &chat(super::PARENT, "secret words")).await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("[DONE]"), "{answer}");
 
     let headers = seen.lock().unwrap()[0].clone();
@@ -150,6 +157,8 @@ async fn one_trace_from_client_to_engine() {
         r#"leadgate_attempts_total{outcome="complete",pool="m"} 1"#,
         r#"leadgate_time_to_first_token_seconds_count{pool="m"} 1"#,
         r#"leadgate_stream_endings_total{ending="complete",pool="m"} 1"#,
+        r#"leadgate_tokens_total{kind="prompt",pool="m"} 7"#,
+        r#"leadgate_connections_opened_total{side="upstream"} 1"#,
         r#"leadgate_groups{phase="Serving",pool="m",reason="none"} 1"#,
     ] {
         assert!(metrics.contains(expect), "{expect} is not in {metrics}");
@@ -167,6 +176,7 @@ async fn one_trace_from_client_to_engine() {
     assert_eq!(client.parent_span_id, server.span_id);
     assert_eq!(parent, format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", hex(&client.span_id)));
     assert_eq!((client.name.as_str(), text(client, "leadgate.verdict").as_str()), ("chat m", "complete"));
+    assert_eq!(attribute(server, "gen_ai.usage.output_tokens"), Some(&Value::IntValue(1)));
     assert!(attribute(client, "gen_ai.response.time_to_first_chunk").is_some());
     assert_eq!(text(server, "leadgate.request_id"), "req-1");
 
@@ -176,4 +186,38 @@ async fn one_trace_from_client_to_engine() {
     assert_eq!(line["trace_id"], "0af7651916cd43dd8448eb211c80319c");
     assert!(line["first_token_ms"].is_number(), "{line}");
     assert!(!log.contains("secret words"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_leaves_is_counted() {
+    let mut tasks = JoinSet::new();
+    let (leader, _) = engine(&mut tasks).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (_running, listen, admin) = start(folder.path(), &leader, "").await;
+    let mut socket = TcpStream::connect(&listen).await.unwrap();
+    socket.write_all(chat(super::PARENT, "endless").as_bytes()).await.unwrap();
+    let mut seen = Vec::new();
+    while !seen.windows(4).any(|w| w == b"\"hi\"") {
+        assert_ne!(socket.read_buf(&mut seen).await.unwrap(), 0);
+    }
+    drop(socket);
+    let until = Instant::now() + Duration::from_secs(60);
+    let gone = [
+        r#"leadgate_requests_total{outcome="cancelled",pool="m",route="chat_completions"} 1"#,
+        r#"leadgate_client_cancelled_total{pool="m"} 1"#,
+        r#"leadgate_attempts_total{outcome="cancelled",pool="m"} 1"#,
+        r#"leadgate_stream_endings_total{ending="client_gone",pool="m"} 1"#,
+        "leadgate_cancel_delay_seconds_count 1",
+        r#"leadgate_in_flight{pool="m"} 0"#,
+        r#"leadgate_running{pool="m"} 0"#,
+    ];
+    loop {
+        let metrics = ask(&admin, "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        let missing: Vec<_> = gone.iter().filter(|expect| !metrics.contains(**expect)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "{missing:?} not in {metrics}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

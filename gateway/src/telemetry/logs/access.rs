@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use config::{LogFormat, LogSettings};
+use config::{ACCESS_FIELDS, LogFormat, LogSettings};
 use rand::Rng;
 
 use super::line::{Line, Value};
@@ -71,36 +71,6 @@ pub struct AccessRecord<'a> {
     /// Bytes of the answer's body.
     pub response_bytes: Option<u64>,
 }
-
-/// Every field by its name in the line, in the default order.
-pub const ACCESS_FIELDS: &[&str] = &[
-    "request_id",
-    "trace_id",
-    "client",
-    "method",
-    "path",
-    "protocol",
-    "route",
-    "pool",
-    "model",
-    "group",
-    "status",
-    "outcome",
-    "reason",
-    "ending",
-    "stream",
-    "attempts",
-    "resumes",
-    "queue_ms",
-    "first_byte_ms",
-    "first_token_ms",
-    "duration_ms",
-    "prompt_tokens",
-    "completion_tokens",
-    "cached_tokens",
-    "request_bytes",
-    "response_bytes",
-];
 
 impl AccessRecord<'_> {
     fn field(&self, name: &str) -> Option<Value<'_>> {

@@ -19,7 +19,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt as tracing_fmt, reload};
 
-pub use access::{ACCESS_FIELDS, AccessLog, AccessRecord};
+pub use access::{AccessLog, AccessRecord};
 pub use writer::LineWriter;
 
 /// Longest filter that `set_level` takes, bytes.

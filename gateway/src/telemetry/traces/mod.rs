@@ -86,13 +86,15 @@ impl Traces {
         Self(None)
     }
 
-    /// By the standard `OTEL_*` variables of this process. The second part is to be run by a task of its own until the end.
+    /// By the standard `OTEL_*` variables of this process; `keep_notable` as in `TraceSettings`. The second part is to be run by a task of its own until the end.
     ///
     /// # Errors
     /// A variable that cannot be read, or an exporter that cannot be built. Must be called inside a Tokio runtime.
-    pub fn from_env(metrics: &Metrics) -> Result<(Self, Option<Export<OtlpExporter>>), TraceError> {
+    pub fn from_env(keep_notable: bool, metrics: &Metrics) -> Result<(Self, Option<Export<OtlpExporter>>), TraceError> {
         match TraceSettings::read(&|name| std::env::var(name).ok())? {
-            Some(settings) => Self::from_settings(&settings, metrics).map(|(traces, export)| (traces, Some(export))),
+            Some(settings) => {
+                Self::from_settings(&TraceSettings { keep_notable, ..settings }, metrics).map(|(traces, export)| (traces, Some(export)))
+            }
             None => Ok((Self::off(), None)),
         }
     }

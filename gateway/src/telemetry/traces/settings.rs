@@ -49,7 +49,7 @@ pub struct TraceSettings {
     pub protocol: Protocol,
     /// Which requests are recorded.
     pub sampling: Sampling,
-    /// Send requests that failed or moved although they were not sampled (`LEADGATE_TRACES_KEEP_NOTABLE`).
+    /// Send requests that failed or moved although they were not sampled. No variable says so: `read` gives true.
     pub keep_notable: bool,
     /// Take part in the caller's trace (`OTEL_PROPAGATORS` has `tracecontext`).
     pub propagate: bool,
@@ -91,7 +91,7 @@ impl TraceSettings {
             endpoint,
             protocol,
             sampling: sampling(lookup)?,
-            keep_notable: lookup("LEADGATE_TRACES_KEEP_NOTABLE").is_none_or(|v| !v.eq_ignore_ascii_case("false")),
+            keep_notable: true,
             propagate: lookup("OTEL_PROPAGATORS").is_none_or(|v| v.split(',').any(|p| p.trim() == "tracecontext")),
             queue: bound("OTEL_BSP_MAX_QUEUE_SIZE", 2048)?,
             batch: bound("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?,
