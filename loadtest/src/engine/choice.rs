@@ -39,11 +39,6 @@ impl Choice {
         Self { index, decoder, parser, interval, reasoning: 0, over: false }
     }
 
-    /// `index`
-    pub fn index(&self) -> usize {
-        self.index
-    }
-
     /// Tokens made so far.
     pub fn made(&self) -> usize {
         self.decoder.made()

@@ -37,6 +37,8 @@ pub(crate) struct Stream<'s> {
     events: Events,
     choices: Vec<Choice>,
     out: Vec<u8>,
+    /// An event that is made but not written: a fault that strikes here must not lose its text.
+    pending: Option<Chunk>,
     count: u64,
     rng: Rng,
 }
@@ -44,7 +46,16 @@ pub(crate) struct Stream<'s> {
 impl<'s> Stream<'s> {
     pub(crate) fn new(shared: &'s Shared, job: &'s Job, id: &str, created: u64) -> Self {
         let events = Events::new(job, id, created, &shared.fingerprint);
-        Self { shared, job, events, choices: job.choices(), out: Vec::with_capacity(1024), count: 0, rng: Rng::new(shared.nonce()) }
+        Self {
+            shared,
+            job,
+            events,
+            choices: job.choices(),
+            out: Vec::with_capacity(1024),
+            pending: None,
+            count: 0,
+            rng: Rng::new(shared.nonce()),
+        }
     }
 
     /// Writes everything behind the head.
@@ -106,16 +117,14 @@ impl<'s> Stream<'s> {
     /// One event of every choice that is not over. A choice's token may have none.
     async fn round(&mut self, x: &mut Exchange<'_>) -> Result<(), Stop> {
         for at in 0..self.choices.len() {
-            let chunk = loop {
-                if self.choices[at].is_over() {
-                    break None;
-                }
-                if let Some(chunk) = self.choices[at].advance() {
-                    break Some(chunk);
-                }
-            };
-            let Some(chunk) = chunk else { continue };
+            while self.pending.is_none() && !self.choices[at].is_over() {
+                self.pending = self.choices[at].advance();
+            }
+            if self.pending.is_none() {
+                continue;
+            }
             self.before_event(x).await?;
+            let Some(chunk) = self.pending.take() else { continue };
             let usage = self.usage();
             let last = !self.job.ask.include_usage && self.choices.iter().all(Choice::is_over);
             if let Some(finish) = chunk.finish {
@@ -198,16 +207,13 @@ impl<'s> Stream<'s> {
                 self.events.role(&mut self.out, index, usage);
             }
         }
-        let open: Vec<usize> = (0..self.choices.len()).filter(|at| !self.choices[*at].is_over()).collect();
+        let pending = self.pending.take();
+        let is_open = |at: &usize| !self.choices[*at].is_over() || pending.as_ref().is_some_and(|chunk| chunk.index == *at);
+        let open: Vec<usize> = (0..self.choices.len()).filter(is_open).collect();
         for (nth, at) in open.iter().enumerate() {
-            let none = Chunk {
-                index: self.choices[*at].index(),
-                piece: Some(Piece::Content(String::new())),
-                ids: Vec::new(),
-                finish: None,
-                stop: None,
-            };
-            let mut chunk = self.choices[*at].advance().unwrap_or(none);
+            let none = Chunk { index: *at, piece: Some(Piece::Content(String::new())), ids: Vec::new(), finish: None, stop: None };
+            let made = pending.clone().filter(|chunk| chunk.index == *at);
+            let mut chunk = made.or_else(|| self.choices[*at].advance()).unwrap_or(none);
             chunk.finish = Some(Finish::Abort);
             self.count += 1;
             self.shared.stats.finished("abort");

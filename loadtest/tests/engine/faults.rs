@@ -12,9 +12,11 @@ async fn struck(fault: Fault) -> (String, std::io::Result<()>) {
     engine.fault(Rule::once(fault));
     let mut stream = send(engine.addr(), &post_chat(json!({"stream": true}))).await;
     let struck = read_all(&mut stream).await;
+    let due = expected_text(&chat(json!({})), engine.persona());
+    assert!(due.starts_with(&content(&struck.0)), "what came before the fault must be right: {}", struck.0);
     // The fault is used up: the next request gets its whole text.
     let next = ask(engine.addr(), &post_chat(json!({"stream": true}))).await;
-    assert_eq!(content(&next), expected_text(&chat(json!({})), engine.persona()));
+    assert_eq!(content(&next), due);
     struck
 }
 
