@@ -55,8 +55,13 @@ pub async fn on(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carrie
     if !watch.stream().sent_anything() {
         return fresh(job, watch, broke).await;
     }
-    let planned = broke.from.state.signs().leaving();
-    let allowed = job.may_move(&broke.from, planned);
+    let allowed = match broke.cause {
+        // The way did not work; the leader did. Another way, at the same leader too, is no further move.
+        Cause::Differed | Cause::Unreadable => true,
+        Cause::Cut | Cause::Stall | Cause::Gone | Cause::EngineError | Cause::Abort | Cause::NoFinish => {
+            job.may_move(&broke.from, broke.from.state.signs().leaving())
+        }
+    };
     let cause = label(broke.cause);
     let mut way = None;
     let result = if allowed { steps(job, watch, &broke, &mut way).await } else { Err(refused(Refusal::Moves, &broke)) };

@@ -308,10 +308,22 @@ impl Job {
     /// A leader that carries a broken stream on; waits for its turn among others that broke.
     pub(super) async fn next_leader(&mut self) -> Result<(Candidate, Arc<PoolSettings>, Option<Grant>), Reject> {
         let Some(model) = self.model().cloned() else { return Err(Reject::Internal) };
-        let need = Need { model, priority: Priority::Resume, stream: true, bytes: 0, since: Instant::now() };
-        let ticket = admit::wait(&self.gateway, need).await?;
-        let candidate = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()).cloned();
-        let candidate = candidate.ok_or_else(|| admit::no_serving_group(&ticket.entry))?;
+        let since = Instant::now();
+        let mut changed = self.gateway.tables.subscribe();
+        let (candidate, ticket) = loop {
+            let need = Need { model: model.clone(), priority: Priority::Resume, stream: true, bytes: 0, since };
+            let ticket = admit::wait(&self.gateway, need).await?;
+            if let Some(candidate) = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()) {
+                break (candidate.clone(), ticket);
+            }
+            // Those that serve have failed this stream. It waits for another one, as it would if none served.
+            let deadline = since + ticket.entry.settings.hold.timeout;
+            let refusal = admit::no_serving_group(&ticket.entry);
+            drop(ticket);
+            if !matches!(timeout_at(deadline, changed.changed()).await, Ok(Ok(()))) {
+                return Err(refusal);
+            }
+        };
         self.tries.attempts += 1;
         self.record.tried(&candidate.group);
         Ok((candidate, ticket.entry.settings.clone(), ticket.grant))
