@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use loadtest::{demo, engine, flood, operator, resume_check, run};
+use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version, about = "Load generator, simulated engine, simulated operator and demo")]
@@ -30,7 +31,9 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_writer(std::io::stderr).init();
+    // An API server that is away is part of the demo, and told by its own line.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let result = match Cli::parse().command {
         Command::Engine(args) => engine::cli::run(args).await.map(|()| true).map_err(demo::Failure::from),
         Command::Run(args) => run::command(args).await.map_err(demo::Failure::from),

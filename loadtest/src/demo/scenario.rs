@@ -144,7 +144,11 @@ pub async fn play(scenario: &Scenario, stage: &mut Stage, narrate: &(dyn Fn(&str
 /// Those of [`Stage::set_up`] and [`play`].
 pub(super) async fn run(scenario: &Scenario, config: &StageConfig, narrate: &(dyn Fn(&str) + Send + Sync)) -> Result<Report, Failure> {
     let mut stage = Stage::set_up(scenario, config).await?;
-    play(scenario, &mut stage, narrate).await
+    let report = play(scenario, &mut stage, narrate).await;
+    if !report.as_ref().is_ok_and(|report| report.pass) {
+        narrate(&format!("logs are kept in {}", stage.keep_folder().display()));
+    }
+    report
 }
 
 /// The event that comes before the rollout; returns when the replica is whole again.

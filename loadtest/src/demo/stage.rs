@@ -121,6 +121,12 @@ impl Stage {
         self.dir.path()
     }
 
+    /// Leaves logs and address files where they are; their folder.
+    pub(super) fn keep_folder(&mut self) -> &Path {
+        self.dir.disable_cleanup(true);
+        self.dir.path()
+    }
+
     /// Cuts or mends the line to the API server. A cut ends every connection and refuses new ones by closing them.
     pub(super) fn cut_line(&self, cut: bool) {
         self.line.relay.point_at(if cut { vec![] } else { self.line.server.clone() });

@@ -76,6 +76,7 @@ fn tokens_in(time: Duration, token: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Persona, expected_text};
 
     fn plan(seed: u64) -> Vec<Arrival> {
         let (grace, token) = (Duration::from_secs(30), Duration::from_millis(30));
@@ -95,5 +96,26 @@ mod tests {
         assert!((150.0..250.0).contains(&seconds), "400 requests took {seconds} s");
         let long = plan.iter().filter(|arrival| arrival.streamed() && arrival.request["max_tokens"].as_u64() > Some(1000)).count();
         assert!((60..=120).contains(&long), "{long}");
+    }
+
+    /// Without this a failing scenario could be the engine's fault: whoever carries a text on at a safe cut must get its rest.
+    #[test]
+    fn every_text_can_be_carried_on() {
+        let persona = Persona::named("m");
+        for arrival in plan(3).into_iter().take(12) {
+            let whole = expected_text(&arrival.request, &persona);
+            let letter = |byte: u8| byte.is_ascii_alphabetic();
+            let cuts =
+                whole.as_bytes().windows(3).enumerate().filter(|(_, three)| letter(three[0]) && three[1] == b' ' && letter(three[2]));
+            for (cut, _) in cuts.map(|(at, three)| (at + 1, three)).step_by(7) {
+                let mut request = arrival.request.clone();
+                let said = json!({"role": "assistant", "content": &whole[..cut]});
+                request["messages"].as_array_mut().unwrap().push(said);
+                request["continue_final_message"] = json!(true);
+                request["add_generation_prompt"] = json!(false);
+                let rest = expected_text(&request, &persona);
+                assert!(rest.starts_with(&whole[cut..]), "{} at {cut}: {rest:?} instead of {:?}", arrival.id, &whole[cut..]);
+            }
+        }
     }
 }

@@ -120,6 +120,10 @@ impl Job {
             return (Source::new(self.form.script(key)), Vec::new());
         }
         let mut source = Source::new(self.form.script(key));
+        if self.ask.ignore_eos {
+            // The prefix may go on behind the end that the text would otherwise have.
+            source.go_on_for_ever();
+        }
         match source.skip(prefix) {
             Fit::Exact => (source, held),
             Fit::InsideWhiteSpace => (Source::new(self.diverged(key, "other white space")), held),
