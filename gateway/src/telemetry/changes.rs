@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use discovery::snapshot::{GroupId, GroupPhase, NameConflict, ReplicaGroup, Snapshot};
+use discovery::snapshot::{GroupPhase, NameConflict, ReplicaGroup, Snapshot};
 
 use super::recent::{Kind, Note, Recent};
 
@@ -20,7 +20,6 @@ pub struct Changes {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
-    id: GroupId,
     phase: GroupPhase,
     reasons: String,
     pool: Arc<str>,
@@ -59,14 +58,14 @@ impl Changes {
 
 fn seen(group: &ReplicaGroup, pool: &Arc<str>) -> Seen {
     let reasons: Vec<_> = group.reasons.iter().map(|r| r.as_str()).collect();
-    Seen { id: group.id.clone(), phase: group.phase, reasons: reasons.join(","), pool: pool.clone() }
+    Seen { phase: group.phase, reasons: reasons.join(","), pool: pool.clone() }
 }
 
 fn changed(key: &Arc<str>, was: Option<&Seen>, is: &Seen, to: (&Recent, SystemTime)) {
     let from = was.map_or("none", |w| w.phase.as_str());
     let phase = is.phase.as_str();
     // The page shows phases as they come and go; a reason that changes within a phase is in discovery's log alone.
-    if was.is_none_or(|w| w.phase != is.phase || w.id != is.id) {
+    if was.is_none_or(|w| w.phase != is.phase) {
         note(to, &is.pool, key, &format!("{from} → {phase} {}", is.reasons));
     }
 }
@@ -80,7 +79,7 @@ fn note((recent, now): (&Recent, SystemTime), pool: &Arc<str>, group: &Arc<str>,
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use discovery::snapshot::{GroupKey, Outlook, Pool, Reason};
+    use discovery::snapshot::{GroupId, GroupKey, Outlook, Pool, Reason};
 
     use super::*;
 

@@ -23,8 +23,6 @@ const WHOLE: &[f64] = &[
 ];
 /// From the client's end to the closed upstream connection: at once, or something is wrong.
 const CANCEL: &[f64] = &[0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
-/// Probes.
-const PROBE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// Every family that is fed by calls.
 #[derive(Debug)]
@@ -46,7 +44,6 @@ pub(super) struct Families {
     pub(super) duration: HistogramVec,
     pub(super) resume_pause: HistogramVec,
     pub(super) cancel_delay: Histogram,
-    pub(super) probe_duration: Histogram,
     pub(super) connections: IntGaugeVec,
     pub(super) connections_total: IntCounterVec,
     pub(super) config_reloads: IntCounterVec,
@@ -83,7 +80,6 @@ impl Families {
                 "Time from a client's end to the closed upstream connection.",
                 CANCEL,
             )?,
-            probe_duration: histogram(registry, "probe_duration_seconds", "Duration of probes of leaders.", PROBE)?,
             connections: gauges("connections", "Open connections.", &["side"])?,
             connections_total: counters("connections_opened_total", "Connections opened.", &["side"])?,
             config_reloads: counters("config_reloads_total", "Changed configuration files, applied or refused.", &["result"])?,

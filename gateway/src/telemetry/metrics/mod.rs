@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use discovery::snapshot::Pool;
-use prometheus::{Histogram, IntCounter, Registry};
+use prometheus::{IntCounter, Registry};
 
 use super::labels::{Label, Side, Verdict};
 use super::view::View;
@@ -110,11 +110,6 @@ impl Metrics {
     /// When a certificate ends, in seconds since the epoch. `name`: which one, such as `listen`.
     pub fn tls_expiry(&self, name: &'static str, unix_seconds: i64) {
         self.families.tls_expiry.with_label_values(&[name]).set(unix_seconds);
-    }
-
-    /// How long a probe of discovery took, whatever its result.
-    pub fn probe_duration(&self) -> &Histogram {
-        &self.families.probe_duration
     }
 
     /// Adds what is read from the running gateway at each scrape: groups, waiting requests, snapshot, discovery's counters.

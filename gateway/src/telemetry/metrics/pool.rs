@@ -3,8 +3,8 @@
 //! Owns: which `pool` label a model name gets. Must not: take a name that did not come from a snapshot's pool (`Metrics::pool` asks for
 //! the pool itself). Next step: the proxy keeps the `Arc<PoolMetrics>` for the life of a request.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -221,26 +221,30 @@ pub(super) struct PoolTable {
     families: Arc<Families>,
     known: DashMap<Arc<str>, Arc<PoolMetrics>>,
     count: AtomicUsize,
-    unknown: Arc<PoolMetrics>,
-    other: Arc<PoolMetrics>,
+    unknown: OnceLock<Arc<PoolMetrics>>,
+    other: OnceLock<Arc<PoolMetrics>>,
 }
 
 impl PoolTable {
     pub(super) fn new(families: Arc<Families>) -> Self {
-        let shared = |label: &str| Arc::new(PoolMetrics::new(Arc::from(label), families.clone()));
-        Self { unknown: shared("unknown"), other: shared("other"), known: DashMap::new(), count: AtomicUsize::new(0), families }
+        Self { families, known: DashMap::new(), count: AtomicUsize::new(0), unknown: OnceLock::new(), other: OnceLock::new() }
     }
 
     /// Totals of every pool that was used, by name; the shared ones at the end.
     pub(super) fn figures(&self) -> Vec<PoolFigures> {
         let mut all: Vec<_> = self.known.iter().map(|p| p.figures()).collect();
         all.sort_by(|a, b| a.pool.cmp(&b.pool));
-        all.extend([self.unknown.figures(), self.other.figures()].into_iter().filter(|f| f.requests > 0 || f.in_flight > 0));
+        all.extend([&self.unknown, &self.other].into_iter().filter_map(OnceLock::get).map(|p| p.figures()));
         all
     }
 
+    // The shared ones begin at their first use: without it they are not worth their series.
     pub(super) fn unknown(&self) -> Arc<PoolMetrics> {
-        self.unknown.clone()
+        self.shared(&self.unknown, "unknown")
+    }
+
+    fn shared(&self, place: &OnceLock<Arc<PoolMetrics>>, label: &str) -> Arc<PoolMetrics> {
+        place.get_or_init(|| Arc::new(PoolMetrics::new(Arc::from(label), self.families.clone()))).clone()
     }
 
     /// The entry of a pool's name; `other` when the table is full.
@@ -251,7 +255,7 @@ impl PoolTable {
         // The count may run ahead of the table when two threads meet here for one new name; the bound still holds.
         if self.count.fetch_add(1, Ordering::Relaxed) >= MOST_POOLS {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            return self.other.clone();
+            return self.shared(&self.other, "other");
         }
         let mut made = false;
         let entry = self.known.entry(model.clone()).or_insert_with(|| {
