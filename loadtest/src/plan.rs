@@ -30,6 +30,9 @@ pub struct PlanSpec {
     pub cancelled: usize,
     /// Share of sampled requests (with a seed), in percent; the rest is greedy.
     pub sampled: usize,
+    /// Share of requests with something that is hard to carry on, in percent: penalties, stop strings, a grammar, two
+    /// choices, no temperature, log probabilities.
+    pub variety: usize,
     /// Kinds of text, as the engine's `#kind=` marker; evenly.
     pub kinds: Vec<String>,
 }
@@ -46,6 +49,7 @@ impl Default for PlanSpec {
             streamed: 80,
             cancelled: 0,
             sampled: 0,
+            variety: 0,
             kinds: ["prose", "mixed", "code", "cjk"].map(str::to_owned).to_vec(),
         }
     }
@@ -114,11 +118,34 @@ impl Plan {
             request["temperature"] = 0.8.into();
             request["seed"] = (self.rng.below(1 << 30) as u64).into();
         }
+        if self.rng.chance(self.spec.variety) {
+            self.vary(&mut request);
+        }
         if streamed {
             request["stream"] = true.into();
             request["stream_options"] = json!({"include_usage": true});
         }
         request
+    }
+
+    fn vary(&mut self, request: &mut Value) {
+        match self.rng.below(6) {
+            0 => request["presence_penalty"] = 0.5.into(),
+            1 => request["stop"] = json!(["leader", "return", "。"]),
+            2 => request["response_format"] = json!({"type": "json_object"}),
+            3 => {
+                request["n"] = 2.into();
+                request["temperature"] = 0.8.into();
+                request["seed"] = 7.into();
+            }
+            4 => {
+                // What an SDK sends by default: sampled, without a seed.
+                if let Some(fields) = request.as_object_mut() {
+                    fields.remove("temperature");
+                }
+            }
+            _ => request["logprobs"] = true.into(),
+        }
     }
 }
 

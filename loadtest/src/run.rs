@@ -111,6 +111,9 @@ pub struct RunArgs {
     /// Share of sampled requests (with a seed) in percent.
     #[arg(long, default_value_t = 0)]
     sampled: usize,
+    /// Share of requests that are hard to carry on (penalties, stop strings, grammars, two choices) in percent.
+    #[arg(long, default_value_t = 0)]
+    variety: usize,
     /// HTTP/1.1 or HTTP/2.
     #[arg(long, value_enum, default_value = "h1")]
     protocol: Protocol,
@@ -153,6 +156,7 @@ impl RunArgs {
             streamed: self.streamed,
             cancelled: self.cancelled,
             sampled: self.sampled,
+            variety: self.variety,
             ..PlanSpec::default()
         }
     }

@@ -56,7 +56,7 @@ async fn struck(fault: Fault, streamed: bool) -> Observation {
 #[tokio::test]
 async fn a_good_engine_gets_a_good_report() {
     let engine = engine().await;
-    let spec = PlanSpec { seed: 5, rate: 400.0, duration: Duration::from_millis(300), sampled: 30, ..PlanSpec::default() };
+    let spec = PlanSpec { seed: 5, rate: 400.0, duration: Duration::from_millis(300), sampled: 30, variety: 40, ..PlanSpec::default() };
     let due = Some(Arc::new(Expectation::of(engine.persona().clone())));
     let planned = Plan::new(spec.clone()).count() as u64;
     let record = run(Arc::new(client(&engine)), Plan::new(spec), RunOptions { due, ..RunOptions::default() }).await;
