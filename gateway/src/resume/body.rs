@@ -105,15 +105,32 @@ const CHAT_ONLY: [&str; 17] = [
     "return_prompt_text",
 ];
 
-/// A completion of token ids: `prompt` and behind it `generated`. `max` must be given, as the default of completions is small.
-pub(super) fn continue_ids(body: &Object<'_>, prompt: &[u32], generated: &[u32], max: u64, min: u64) -> Vec<u8> {
-    let chat = body.has("messages");
-    let mut edit = Edit::new(if chat { &CHAT_ONLY } else { &[] });
-    let mut ids = Vec::new();
-    json::push_ids(&mut ids, prompt.iter().chain(generated).copied());
-    edit.set("prompt", String::from_utf8(ids).unwrap_or_default());
+/// What a completion of token ids begins with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ids<'a> {
+    /// The prompt's.
+    pub(super) prompt: &'a [u32],
+    /// Behind them, the answer's.
+    pub(super) generated: &'a [u32],
+    /// The events must say the ids of the rest.
+    pub(super) ask: bool,
+}
+
+/// A completion of token ids; `max` must be given, as the default of completions is small.
+pub(super) fn continue_ids(body: &Object<'_>, ids: Ids<'_>, max: u64, min: u64) -> Vec<u8> {
+    let mut leave_out = vec!["return_token_ids"];
+    if body.has("messages") {
+        leave_out.extend(CHAT_ONLY);
+    }
+    let mut edit = Edit::new(&leave_out);
+    let mut prompt = Vec::new();
+    json::push_ids(&mut prompt, ids.prompt.iter().chain(ids.generated).copied());
+    edit.set("prompt", String::from_utf8(prompt).unwrap_or_default());
     edit.set("max_tokens", max.to_string());
-    edit.set("return_token_ids", "true");
+    if ids.ask {
+        edit.leave_out = &leave_out[1..];
+        edit.set("return_token_ids", "true");
+    }
     if body.get("min_tokens").is_some() {
         edit.set("min_tokens", min.to_string());
     }
@@ -271,7 +288,7 @@ mod tests {
     fn ids_leave_the_chat_behind() {
         let body = parse(r#"{"model":"m","messages":[],"max_completion_tokens":9,"temperature":0,"stream":true}"#);
         assert_eq!(
-            text(continue_ids(&body, &[1, 2], &[3], 8, 0)),
+            text(continue_ids(&body, Ids { prompt: &[1, 2], generated: &[3], ask: true }, 8, 0)),
             r#"{"model":"m","temperature":0,"stream":true,"prompt":[1,2,3],"max_tokens":8,"return_token_ids":true}"#
         );
     }

@@ -93,6 +93,8 @@ pub(super) enum Attempt {
     All,
     /// Continue before the white space at the end, with it as overlap.
     Space,
+    /// Continue after all of the text behind the prompt as the leader renders it, past the chat template.
+    Rendered,
     /// Replay.
     Replay,
     /// Token ids.
@@ -102,7 +104,7 @@ pub(super) enum Attempt {
 impl Attempt {
     pub(super) fn way(self) -> Way {
         match self {
-            Self::Cut | Self::All | Self::Space => Way::Continue,
+            Self::Cut | Self::All | Self::Space | Self::Rendered => Way::Continue,
             Self::Replay => Way::Replay,
             Self::TokenIds => Way::TokenIds,
         }

@@ -28,9 +28,11 @@ pub(super) struct Sent {
     pub(super) logprobs: usize,
     /// Token ids sent, whether or not they are kept.
     pub(super) ids_sent: usize,
-    /// Token ids up to the last event with text; empty unless they are kept.
+    /// Token ids up to the last place where they are known to end with a character; empty unless they are kept.
     pub(super) ids: Vec<u32>,
-    /// Token ids behind the last event with text: the engine holds their text back.
+    /// Bytes of `content` that stand for `ids`.
+    pub(super) ids_text: usize,
+    /// Token ids behind that place: the engine may hold back the text of the last of them.
     pub(super) ids_held: Vec<u32>,
     /// Reasoning came after answer text: the two cannot be put into one text again.
     pub(super) mixed: bool,
@@ -113,6 +115,7 @@ impl Sent {
     pub(super) fn drop_ids(&mut self) {
         self.drop_held_ids();
         self.ids = Vec::new();
+        self.ids_text = 0;
     }
 
     fn record_tool(&mut self, piece: &ToolDelta<'_>) -> usize {
@@ -136,9 +139,13 @@ impl Sent {
             return 0;
         }
         let kept = ids.len() * size_of::<u32>();
+        // Only the text of a single token shows that no byte of it is held back: of several tokens the last may be half a
+        // character, and ids that end inside one make an engine print its prompt.
+        let whole = ids.len() == 1 && choice.adds();
         self.ids_held.extend(ids);
-        if choice.adds() {
+        if whole {
             self.ids.append(&mut self.ids_held);
+            self.ids_text = self.content.len();
         }
         kept
     }

@@ -134,9 +134,20 @@ impl Written {
         self.last().is_some_and(char::is_whitespace)
     }
 
+    /// Ends inside a run of blanks that may be one longer token: the next leader would see other tokens than the model wrote.
+    /// One blank, or line breaks alone, are tokens of their own or the end of one.
+    pub(super) fn ends_in_indentation(&self) -> bool {
+        let part = self.last_part();
+        let run = &part[part.trim_end().len()..];
+        run.len() > 1 && run.contains(|character| character != '\n')
+    }
+
+    fn last_part(&self) -> &str {
+        if self.end().content.is_some() { &self.content } else { &self.reasoning }
+    }
+
     fn last(&self) -> Option<char> {
-        let part = if self.end().content.is_some() { &self.content } else { &self.reasoning };
-        part.chars().next_back()
+        self.last_part().chars().next_back()
     }
 }
 
@@ -226,6 +237,9 @@ mod tests {
         assert!(written("\nx ", "").ends_with_space());
         assert!(!written("\nx ", "y").ends_with_space());
         assert!(written("", "y\n").ends_with_space());
+        for (text, indented) in [("y", false), ("y ", false), ("y\n\n", false), ("y\n ", true), ("y  ", true), ("y\t", false)] {
+            assert_eq!(written("", text).ends_in_indentation(), indented, "{text:?}");
+        }
         assert_eq!(written("", "a \n").before_space(), Some(Cut { reasoning: 0, content: Some(1) }));
         assert_eq!(written("", " \n").before_space(), None);
     }

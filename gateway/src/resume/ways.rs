@@ -20,10 +20,12 @@ pub(super) struct SentKind {
     pub(super) broken: bool,
     /// Reasoning was sent: the engine runs a parser.
     pub(super) reasoning: bool,
+    /// The text ends inside a run of blanks.
+    pub(super) indented: bool,
 }
 
 /// The attempts to make, best first.
-pub(super) fn order(route: Route, facts: &Facts, sent: SentKind, token_ids: bool) -> SmallVec<[Attempt; 6]> {
+pub(super) fn order(route: Route, facts: &Facts, sent: SentKind, token_ids: bool) -> SmallVec<[Attempt; 8]> {
     // An empty prefix is the same request again; a grammar, a penalty or a half call is carried by nothing else.
     if sent.empty || facts.replay_only || !sent.plain {
         return smallvec![Attempt::Replay];
@@ -39,7 +41,9 @@ pub(super) fn order(route: Route, facts: &Facts, sent: SentKind, token_ids: bool
         order.push(Attempt::TokenIds);
     }
     if !sent.broken && (route == Route::Chat || facts.prompt == Prompt::Text) {
-        order.extend_from_slice(text(facts));
+        let no_parser = !facts.tools && !facts.logprobs && !sent.reasoning;
+        let possible = |attempt: &&Attempt| **attempt != Attempt::Rendered || (route == Route::Chat && no_parser);
+        order.extend(text(facts, sent.indented).iter().filter(possible).copied());
     }
     if !replay_first {
         order.push(Attempt::Replay);
@@ -47,13 +51,15 @@ pub(super) fn order(route: Route, facts: &Facts, sent: SentKind, token_ids: bool
     order
 }
 
-fn text(facts: &Facts) -> &'static [Attempt] {
-    match facts.sampling {
+fn text(facts: &Facts, indented: bool) -> &'static [Attempt] {
+    match (facts.sampling, indented) {
         // Behind held-back text only a cut at a word's end is known to be one of the model's own tokens.
         _ if facts.stop => &[Attempt::Cut],
-        Sampling::Greedy => &[Attempt::Cut, Attempt::All, Attempt::Space],
-        // An overlap would be sampled anew and differ.
-        Sampling::Seeded | Sampling::Free => &[Attempt::All, Attempt::Space, Attempt::Cut],
+        (Sampling::Greedy, false) => &[Attempt::Cut, Attempt::All, Attempt::Rendered, Attempt::Space],
+        (Sampling::Greedy, true) => &[Attempt::Cut, Attempt::Space, Attempt::All, Attempt::Rendered],
+        // A longer overlap would be sampled anew and differ.
+        (Sampling::Seeded | Sampling::Free, false) => &[Attempt::All, Attempt::Rendered, Attempt::Space, Attempt::Cut],
+        (Sampling::Seeded | Sampling::Free, true) => &[Attempt::Space, Attempt::All, Attempt::Rendered, Attempt::Cut],
     }
 }
 
@@ -61,9 +67,9 @@ fn text(facts: &Facts) -> &'static [Attempt] {
 mod tests {
     use super::*;
     use crate::resume::json::Object;
-    use Attempt::{All, Cut, Replay, Space, TokenIds};
+    use Attempt::{All, Cut, Rendered, Replay, Space, TokenIds};
 
-    const PLAIN: SentKind = SentKind { plain: true, empty: false, broken: false, reasoning: false };
+    const PLAIN: SentKind = SentKind { plain: true, empty: false, broken: false, reasoning: false, indented: false };
 
     #[track_caller]
     fn check(fields: &str, sent: SentKind, token_ids: bool, expect: &[Attempt]) {
@@ -74,15 +80,16 @@ mod tests {
 
     #[test]
     fn plain_text_prefers_to_continue() {
-        check(r#","temperature":0"#, PLAIN, false, &[Cut, All, Space, Replay]);
-        check("", PLAIN, false, &[All, Space, Cut, Replay]);
-        check(r#","temperature":0"#, PLAIN, true, &[TokenIds, Cut, All, Space, Replay]);
+        check(r#","temperature":0"#, PLAIN, false, &[Cut, All, Rendered, Space, Replay]);
+        check("", PLAIN, false, &[All, Rendered, Space, Cut, Replay]);
+        check(r#","temperature":0"#, PLAIN, true, &[TokenIds, Cut, All, Rendered, Space, Replay]);
+        check("", SentKind { indented: true, ..PLAIN }, false, &[Space, All, Rendered, Cut, Replay]);
     }
 
     #[test]
     fn what_must_come_out_the_same_is_replayed() {
-        check(r#","seed":1"#, PLAIN, false, &[Replay, All, Space, Cut]);
-        check(r#","seed":1"#, PLAIN, true, &[Replay, TokenIds, All, Space, Cut]);
+        check(r#","seed":1"#, PLAIN, false, &[Replay, All, Rendered, Space, Cut]);
+        check(r#","seed":1"#, PLAIN, true, &[Replay, TokenIds, All, Rendered, Space, Cut]);
         check(r#","temperature":0,"stop":["x"]"#, PLAIN, true, &[Replay, Cut]);
         check(r#","temperature":0,"tools":[{}]"#, PLAIN, true, &[Replay, Cut, All, Space]);
         check(r#","tools":[{}]"#, PLAIN, false, &[All, Space, Cut, Replay]);

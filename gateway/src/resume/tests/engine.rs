@@ -3,6 +3,8 @@
 //! It writes vLLM's wire form and follows the engine facts: held-back characters, a second role event in a resumed
 //! answer, templates that trim, prompts and limits counted in tokens, `/tokenize`.
 
+use std::cell::RefCell;
+
 use serde_json::{Value, json};
 
 /// How chat templates treat the message that is continued.
@@ -52,6 +54,26 @@ pub(super) fn tokenize(text: &str) -> Vec<Vec<u8>> {
     tokens
 }
 
+thread_local! {
+    static VOCABULARY: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+const FIRST_ID: usize = 1000;
+
+fn id_of(token: &[u8]) -> usize {
+    VOCABULARY.with_borrow_mut(|words| {
+        let place = words.iter().position(|word| word == token).unwrap_or_else(|| {
+            words.push(token.to_vec());
+            words.len() - 1
+        });
+        FIRST_ID + place
+    })
+}
+
+fn token_of(id: usize) -> Vec<u8> {
+    VOCABULARY.with_borrow(|words| words[id - FIRST_ID].clone())
+}
+
 impl Engine {
     pub(super) fn new(text: &str, template: Template) -> Self {
         Self { tokens: tokenize(text), template, reasoning: false, id: "first".into(), drift: None }
@@ -95,9 +117,7 @@ impl Engine {
             return prompt.strip_prefix("PROMPT").unwrap().as_bytes().to_vec();
         }
         let ids: Vec<usize> = body["prompt"].as_array().unwrap().iter().map(|id| usize::try_from(id.as_u64().unwrap()).unwrap()).collect();
-        let generated = &ids[usize::try_from(PROMPT_TOKENS).unwrap()..];
-        assert_eq!(generated, (1000..1000 + generated.len()).collect::<Vec<_>>(), "ids must be a start of the answer");
-        self.tokens[..generated.len()].concat()
+        ids[usize::try_from(PROMPT_TOKENS).unwrap()..].iter().flat_map(|id| token_of(*id)).collect()
     }
 
     /// The events of an answer that goes on behind `prefix`.
@@ -128,10 +148,8 @@ impl Engine {
     /// The answer of `/tokenize`.
     pub(super) fn count(&self, body: &[u8]) -> String {
         let body: Value = serde_json::from_slice(body).unwrap();
-        let ids = |text: &str| {
-            tokenize(text).iter().map(|token| token.iter().map(|byte| u64::from(*byte) + 2000).sum::<u64>()).collect::<Vec<_>>()
-        };
-        let prompt: Vec<u64> = (0..PROMPT_TOKENS).collect();
+        let ids = |text: &str| tokenize(text).iter().map(|token| id_of(token)).collect::<Vec<_>>();
+        let prompt: Vec<usize> = (0..usize::try_from(PROMPT_TOKENS).unwrap()).collect();
         let tokens = match body["prompt"].as_str() {
             Some("PROMPT") => prompt,
             Some(text) => ids(text),
@@ -170,7 +188,6 @@ struct Writer<'a> {
     held: Vec<u8>,
     /// Text that may be the start of the stop string.
     lag: String,
-    next_id: usize,
     /// All that the model has written, prefix included.
     written: Vec<u8>,
     events: Vec<String>,
@@ -180,20 +197,9 @@ impl<'a> Writer<'a> {
     fn new(engine: &'a Engine, body: &Value, chat: bool, prefix: &[u8]) -> Self {
         let ids = body["return_token_ids"] == true;
         let usage = body["stream_options"]["include_usage"] == true;
-        let next_id = 1000 + tokenize(std::str::from_utf8(prefix).unwrap()).len();
         let stop = body["stop"][0].as_str().unwrap_or_default().to_owned();
-        let mut writer = Self {
-            engine,
-            chat,
-            usage,
-            ids,
-            stop,
-            held: Vec::new(),
-            lag: String::new(),
-            next_id,
-            written: prefix.to_vec(),
-            events: Vec::new(),
-        };
+        let mut writer =
+            Self { engine, chat, usage, ids, stop, held: Vec::new(), lag: String::new(), written: prefix.to_vec(), events: Vec::new() };
         let prompt_ids = if ids { json!((0..PROMPT_TOKENS).collect::<Vec<_>>()) } else { Value::Null };
         if chat {
             let choice = json!([{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]);
@@ -231,8 +237,7 @@ impl<'a> Writer<'a> {
             self.lag.chars().take(shown).collect()
         };
         self.lag.drain(..text.len());
-        let ids = if self.ids && !token.is_empty() { json!([self.next_id]) } else { Value::Null };
-        self.next_id += 1;
+        let ids = if self.ids && !token.is_empty() { json!([id_of(token)]) } else { Value::Null };
         let mut choice = json!({"index":0,"logprobs":null,"finish_reason":finish,"token_ids":ids});
         let delta = self.delta(&text);
         let fields = choice.as_object_mut().unwrap();

@@ -47,7 +47,9 @@ pub(super) fn read(bytes: &[u8]) -> Got {
         }
         assert!(event["prompt_token_ids"].is_null());
         if event["usage"].is_object() {
-            got.usage = Some(event["usage"].clone());
+            let mut usage = event["usage"].clone();
+            usage.as_object_mut().unwrap().remove("completion_tokens_details");
+            got.usage = Some(usage);
         }
         for choice in event["choices"].as_array().unwrap() {
             assert!(choice["token_ids"].is_null());

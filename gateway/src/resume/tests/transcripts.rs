@@ -397,6 +397,32 @@ fn token_ids_end_at_the_last_event_with_text_and_stay_hidden() {
 }
 
 #[test]
+fn ids_of_events_with_several_tokens_may_end_inside_a_character() {
+    let event = |delta: Value, ids: Value| {
+        let choice = json!({"index":0,"delta":delta,"logprobs":null,"finish_reason":null,"token_ids":ids});
+        format!(
+            "data: {}\n\n",
+            json!({"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[choice],"prompt_token_ids":null})
+        )
+    };
+    let role =
+        event(json!({"role":"assistant","content":""}), Value::Null).replace("\"prompt_token_ids\":null", "\"prompt_token_ids\":[1,2]");
+    let events = [role, event(json!({"content":"a"}), json!([10])), event(json!({"content":"b"}), json!([11, 12]))];
+    let mut client = Client::with_token_ids(r#"{"messages":[],"stream":true,"temperature":0,"max_tokens":9}"#);
+    client.feed(&events);
+    let resend = client.send();
+    let body: Value = serde_json::from_slice(&resend.body).unwrap();
+    assert_eq!((&body["prompt"], &body["max_tokens"]), (&json!([1, 2, 10]), &json!(8)));
+    client.watch.begin(resend, true);
+    let rest = |text: &str| {
+        let choice = json!({"index":0,"text":text,"logprobs":null,"finish_reason":null,"token_ids":[13]});
+        format!("data: {}\n\n", json!({"id":"y","object":"text_completion","choices":[choice]}))
+    };
+    assert_eq!(client.feed(&[rest("b"), rest("ह")]), Watched::More);
+    assert_eq!(read(&client.sent).content, "abह");
+}
+
+#[test]
 fn completion_events_become_chat_events() {
     let mut client = Client::with_token_ids(r#"{"model":"tiny","messages":[{"role":"user","content":"x"}],"stream":true,"max_tokens":40}"#);
     client.feed(&transcript("chat-stream-token-ids")[..4]);
