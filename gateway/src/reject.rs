@@ -178,10 +178,7 @@ impl Reject {
 
     /// The error object of the OpenAI API.
     pub fn body(&self) -> Bytes {
-        let param = match self {
-            Self::UnknownModel(_) => json!("model"),
-            _ => json!(null),
-        };
+        let param = matches!(self, Self::UnknownModel(_)).then_some("model");
         let mut error = json!({ "message": self.message(), "type": self.kind(), "param": param, "code": self.code() });
         if let Self::NotResumable { reason, .. } = self {
             error["reason"] = json!(reason);
@@ -199,14 +196,11 @@ impl Reject {
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(after.clamp(Duration::from_secs(1), MAX_RETRY_AFTER).as_secs()));
         }
-        match self {
-            Self::Unauthorized => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            Self::MethodNotAllowed(allow) => {
-                headers.insert(ALLOW, HeaderValue::from_static(allow));
-            }
-            _ => {}
+        if matches!(self, Self::Unauthorized) {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Self::MethodNotAllowed(allow) = self {
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
         response
     }
@@ -216,24 +210,22 @@ impl Reject {
     pub fn event(&self, route: Route, at_boundary: bool) -> Bytes {
         let start: &[u8] = if at_boundary { b"" } else { b"\n\n" };
         let message = self.message();
-        let (name, data): (&[u8], Bytes) = match route {
-            Route::Messages => {
-                (b"event: error\n", json!({ "type": "error", "error": { "type": self.kind(), "message": message } }).to_string().into())
-            }
-            Route::Responses => {
-                (b"event: error\n", json!({ "type": "error", "code": self.code(), "message": message, "param": null }).to_string().into())
-            }
-            _ => (b"", self.body()),
+        let (name, data): (&[u8], Bytes) = if route == Route::Messages {
+            let error = json!({ "type": self.kind(), "message": message });
+            (b"event: error\n", json!({ "type": "error", "error": error }).to_string().into())
+        } else if route == Route::Responses {
+            (b"event: error\n", json!({ "type": "error", "code": self.code(), "message": message, "param": null }).to_string().into())
+        } else {
+            (b"", self.body())
         };
         [start, name, b"data: ", &data, b"\n\n"].concat().into()
     }
 
     fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::NoServingGroup { retry_after, .. } => Some(*retry_after),
-            Self::QueueFull { .. } | Self::QueueTimeout | Self::ShuttingDown => Some(Duration::from_secs(1)),
-            _ => None,
+        if let Self::NoServingGroup { retry_after, .. } = self {
+            return Some(*retry_after);
         }
+        matches!(self, Self::QueueFull { .. } | Self::QueueTimeout | Self::ShuttingDown).then_some(Duration::from_secs(1))
     }
 }
 

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Order of release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Priority {
     /// A stream that a client is already reading.
     Resume,
     /// Everything else.
+    #[default]
     Fresh,
 }
 
@@ -80,12 +81,6 @@ struct Inner {
 struct Entry {
     wake: oneshot::Sender<Grant>,
     bytes: u64,
-}
-
-impl Default for Priority {
-    fn default() -> Self {
-        Self::Fresh
-    }
 }
 
 /// The waiting requests of one pool.

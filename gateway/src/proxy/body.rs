@@ -36,7 +36,7 @@ impl BodyBuilder {
     }
 
     /// Bytes so far.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.len
     }
 
@@ -68,7 +68,7 @@ impl RequestBody {
     }
 
     /// Bytes in all.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.len
     }
 
@@ -158,7 +158,7 @@ mod tests {
                         let got = body.replace(start..end, Bytes::from_static(b"XYZ"));
                         let want = format!("{}XYZ{}", &text[..start], &text[end..]);
                         assert_eq!(got.to_bytes(), want.as_bytes(), "{pieces:?} {start}..{end}");
-                        assert_eq!(got.len(), want.len());
+                        assert_eq!(got.bytes(), want.len());
                     }
                 }
             }
@@ -174,7 +174,7 @@ mod tests {
             builder.push(Bytes::from_static(b"y"));
         }
         builder.push(large.clone());
-        assert_eq!(builder.len(), 21_000);
+        assert_eq!(builder.bytes(), 21_000);
         let body = builder.finish();
         assert_eq!(body.chunks.len(), 3);
         assert_eq!(body.chunks[0].as_ptr(), large.as_ptr());

@@ -228,7 +228,7 @@ impl Exchange {
         if let Some(broke) = self.broke.take() {
             job.record.paused(broke.elapsed());
         }
-        let request = job.body().len();
+        let request = job.body().bytes();
         let kept = watch.stream().kept_bytes() + request;
         let max = relay.settings.resume.total_bytes;
         if kept > 0 && watch.stream().lost().is_none() && !self.kept.grow(kept, max) {
@@ -370,7 +370,7 @@ fn watch_of(job: &Job) -> Box<Watch> {
 /// Whether the request may be needed again once its stream runs.
 fn keeps_request(job: &Job) -> bool {
     let resume = &job.settings().resume;
-    resume.enabled && job.body().len() <= resume.request_bytes && Route::of(job.inbound.target.path()).resumable()
+    resume.enabled && job.body().bytes() <= resume.request_bytes && Route::of(job.inbound.target.path()).resumable()
 }
 
 /// What a break says of the leader.

@@ -142,7 +142,7 @@ async fn collect(mut body: Incoming, limits: &Limits, charge: &mut BodyCharge) -
     while let Some(frame) = next_frame(&mut body, limits.body_timeout).await? {
         // Trailers of a request are dropped (RFC 9110 6.5.1).
         let Ok(chunk) = frame.into_data() else { continue };
-        if builder.len() as u64 + chunk.len() as u64 > limits.body_bytes {
+        if builder.bytes() as u64 + chunk.len() as u64 > limits.body_bytes {
             return Err(Reject::BodyTooLarge { limit: limits.body_bytes });
         }
         if !charge.grow(chunk.len() as u64, limits.body_bytes_total) {

@@ -199,7 +199,7 @@ impl Job {
         }
         self.record.held();
         let since = *self.held_since.get_or_insert_with(Instant::now);
-        let need = Need { model, priority: self.priority, stream: self.streamed(), bytes: self.body.len() as u64, since };
+        let need = Need { model, priority: self.priority, stream: self.streamed(), bytes: self.body.bytes() as u64, since };
         admit::wait(&self.gateway, need).await.map_err(Stop::Reject)
     }
 
@@ -227,7 +227,7 @@ impl Job {
         let hold = &self.config.defaults.hold;
         let deadline = since + if self.streamed() { hold.timeout } else { hold.timeout_unary };
         let bounds = Bounds { requests: hold.max_requests, bytes: hold.max_bytes };
-        let bytes = self.inbound.body.len() as u64;
+        let bytes = self.inbound.body.bytes() as u64;
         // Only for its bounds: nobody is granted here, each waiter looks for itself.
         let _waiting = self
             .gateway
@@ -255,19 +255,10 @@ impl Job {
         } else {
             (sent + settings.clocks.response, Clock::Response)
         };
-        match self.send(candidate, &settings, (&self.inbound.target, &self.body), clock).await {
-            Outcome::Started(started) => {
-                let opened = Opened {
-                    candidate: candidate.clone(),
-                    settings,
-                    grant,
-                    sent,
-                    answer: Answer::Running { started, prefix: Bytes::new() },
-                };
-                self.read_on(opened, clock).await
-            }
-            other => Err(self.failed(candidate, other)),
-        }
+        let outcome = self.send(candidate, &settings, (&self.inbound.target, &self.body), clock).await;
+        let Outcome::Started(started) = outcome else { return Err(self.failed(candidate, outcome)) };
+        let answer = Answer::Running { started, prefix: Bytes::new() };
+        self.read_on(Opened { candidate: candidate.clone(), settings, grant, sent, answer }, clock).await
     }
 
     /// One try with this path and body.
@@ -444,10 +435,12 @@ impl Failed {
 
 /// Half a text under status 200 must not pass for an answer; an engine's own error may.
 fn ended(opened: Opened) -> Result<Opened, Reject> {
-    match &opened.answer {
-        Answer::Whole { head, .. } if head.status == StatusCode::OK => Err(Reject::UpstreamReset("the engine aborted the request".into())),
-        _ => Ok(opened),
+    if let Answer::Whole { head, .. } = &opened.answer
+        && head.status == StatusCode::OK
+    {
+        return Err(Reject::UpstreamReset("the engine aborted the request".into()));
     }
+    Ok(opened)
 }
 
 /// What an answer's status says of the leader's health. 4xx and 503 are no fault.

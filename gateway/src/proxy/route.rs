@@ -17,10 +17,8 @@ use crate::telemetry::labels::Route;
 /// The route of a path; `Route::Other`: not on the allow-list. Exact match, no normalisation (RFC 9110 7.7: paths pass unchanged, so what an engine
 /// might normalise must not get through).
 pub fn of_path(path: &str, extra: &[String]) -> Route {
-    match Route::of_path(path) {
-        Route::Other if extra.iter().any(|allowed| allowed == path) => Route::Extra,
-        route => route,
-    }
+    let route = Route::of_path(path);
+    if route == Route::Other && extra.iter().any(|allowed| allowed == path) { Route::Extra } else { route }
 }
 
 /// Answers that a model generates, so that `finish_reason` tells whether they are complete.
@@ -98,10 +96,12 @@ fn bad(what: &str) -> NoTarget {
 
 /// The body that goes to the leader: as it came, or with the model value alone replaced.
 pub fn body_for(target: &Target, scanned: &Scanned, body: RequestBody) -> RequestBody {
-    match &scanned.model {
-        Model::Named { span, .. } if target.rewrite => body.replace(span.clone(), json_string_inner(&target.model)),
-        _ => body,
+    if let Model::Named { span, .. } = &scanned.model
+        && target.rewrite
+    {
+        return body.replace(span.clone(), json_string_inner(&target.model));
     }
+    body
 }
 
 fn json_string_inner(text: &str) -> Bytes {

@@ -121,7 +121,7 @@ async fn routed(
         Err(reject) => return refused(&mut record, &reject),
     };
     record.stream = inbound.scanned.stream;
-    record.request_bytes = inbound.body.len() as u64;
+    record.request_bytes = inbound.body.bytes() as u64;
     let gateway = caller.gateway.clone();
     let job = Job::new((gateway.clone(), caller.worker), config, inbound, record, entered);
     tokio::select! {
