@@ -91,7 +91,7 @@ impl Exchange {
     /// An answer whose leader is known. `events`: it is a stream of events.
     pub fn relaying(mut job: Box<Job>, relay: Relay, written: Arc<Written>, events: bool) -> Self {
         let kept = Kept::new(&job.gateway.kept);
-        let watch = events.then(|| watch_of(&job));
+        let watch = job.watch.take().filter(|_| events).or_else(|| events.then(|| watch_of(&job)));
         if !events || !keeps_request(&job) {
             job.forget_body();
         }
@@ -167,8 +167,9 @@ impl Exchange {
     /// A leader was found for a stream whose head is long sent, or none was.
     fn progress(&mut self, progress: Progress) -> Option<Bytes> {
         self.heartbeat = None;
-        self.watch = progress.watch.or_else(|| Some(watch_of(&progress.job)));
-        let job = self.job.insert(progress.job);
+        let mut job = progress.job;
+        self.watch = progress.watch.or_else(|| job.watch.take()).or_else(|| Some(watch_of(&job)));
+        let job = self.job.insert(job);
         job.record.comforted();
         let opened = match progress.result {
             Ok(Carried::Opened(opened)) => opened,
@@ -363,6 +364,7 @@ async fn as_stream(result: Result<Carried, Reject>) -> Result<Carried, Reject> {
     Ok(Carried::Opened(opened))
 }
 
+/// For a stream that the request did not ask for.
 fn watch_of(job: &Job) -> Box<Watch> {
     Box::new(Watch::new(Route::of(job.inbound.target.path()), &job.settings().resume))
 }

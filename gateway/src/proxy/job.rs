@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use config::{Config, PoolSettings};
+use config::{Config, PoolSettings, ResumeSettings};
 use discovery::Fault;
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -28,6 +28,7 @@ use crate::proxy::retry::{self, Evidence, Failure, Tries, Verdict};
 use crate::proxy::route::{self, NoTarget, Target};
 use crate::proxy::whole::{self, Gathered, Says};
 use crate::reject::{Clock, Reject};
+use crate::resume::{self, Watch};
 
 /// What a stalled try is told of.
 pub(super) const SILENT: &str = "silent while its group was leaving or broken";
@@ -100,8 +101,12 @@ pub struct Job {
     /// Its marks.
     pub record: Record,
     target: Option<Target>,
-    /// As a leader gets it; set with the target.
+    /// The client's body with the served name in it; set with the target.
     body: RequestBody,
+    /// What the first leader gets instead, where the pool asks engines for token ids.
+    first_body: Option<RequestBody>,
+    /// The judge of a stream's events, made here because it decides on `first_body`; taken by the exchange.
+    pub(super) watch: Option<Box<Watch>>,
     tried: SmallVec<[Tried; 2]>,
     held_since: Option<Instant>,
     priority: Priority,
@@ -126,6 +131,8 @@ impl Job {
             record,
             target: None,
             body: RequestBody::default(),
+            first_body: None,
+            watch: None,
             tried: SmallVec::new(),
             held_since: None,
             priority: Priority::Fresh,
@@ -216,10 +223,23 @@ impl Job {
             Err(NoTarget::Pending) => self.wait_for_name().await.map_err(Stop::Reject)?,
         };
         self.body = route::body_for(&target, &self.inbound.scanned, self.inbound.body.clone());
+        self.prepare_watch(&target.entry.settings.resume);
         let model = target.model.clone();
         self.record.pool(&model, &target.entry.state.metrics);
         self.target = Some(target);
         Ok(model)
+    }
+
+    fn prepare_watch(&mut self, resume: &ResumeSettings) {
+        if !self.streamed() {
+            return;
+        }
+        let mut watch = Box::new(Watch::new(resume::Route::of(self.inbound.target.path()), resume));
+        // Off by default: then not even the body is looked at.
+        if resume.enabled && resume.token_ids {
+            self.first_body = watch.stream().first_body(&self.body.to_bytes(), resume).map(RequestBody::from_bytes);
+        }
+        self.watch = Some(watch);
     }
 
     async fn wait_for_name(&mut self) -> Result<Target, Reject> {
@@ -255,7 +275,7 @@ impl Job {
         } else {
             (sent + settings.clocks.response, Clock::Response)
         };
-        let outcome = self.send(candidate, &settings, (&self.inbound.target, &self.body), clock).await;
+        let outcome = self.send(candidate, &settings, (&self.inbound.target, self.first_body.as_ref().unwrap_or(&self.body)), clock).await;
         let Outcome::Started(started) = outcome else { return Err(self.failed(candidate, outcome)) };
         let answer = Answer::Running { started, prefix: Bytes::new() };
         self.read_on(Opened { candidate: candidate.clone(), settings, grant, sent, answer }, clock).await
@@ -335,6 +355,7 @@ impl Job {
     /// Lets go of what only a second try would need.
     pub(super) fn forget_body(&mut self) {
         self.body = RequestBody::default();
+        self.first_body = None;
         self.inbound.body = RequestBody::default();
         self.inbound.charge = BodyCharge::new(&self.gateway.bodies);
     }
