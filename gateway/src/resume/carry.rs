@@ -40,17 +40,11 @@ pub(super) struct Carry {
     tried: Tried,
     answers: Answers,
     attempt: Option<Attempt>,
-    going: bool,
 }
 
 impl Carry {
     /// The next step.
     pub(super) fn plan(&mut self, now: &Broken<'_>) -> Plan {
-        if self.going {
-            // The text has grown since the last plan.
-            self.going = false;
-            self.answers.clear();
-        }
         // Another way at the same leader, after one that failed there, is no further move.
         let used_up = self.moves > now.max_moves || (self.moves == now.max_moves && self.tried.is_empty());
         if used_up && !now.journal.complete() {
@@ -90,11 +84,9 @@ impl Carry {
         }
     }
 
-    /// The client got something new: the next break is another one.
+    /// The client got something new: the next break is another one, and its text is longer.
     pub(super) fn goes_on(&mut self) {
-        if !self.going {
-            self.going = true;
-            self.tried.clear();
-        }
+        self.tried = Tried::default();
+        self.answers = Answers::default();
     }
 }

@@ -81,7 +81,7 @@ impl<'a> Chunk<'a> {
         let [choice] = &self.choices[..] else { return None };
         let silent = |key| choice.object.get(key).is_none();
         let twice = REASONING.iter().all(|name| choice.delta.get(name).is_some());
-        let usual = silent("logprobs") && silent("token_ids") && choice.finish.is_none() && choice.delta.get("role").is_none();
+        let usual = silent("logprobs") && silent("token_ids") && choice.finish.is_none();
         if !usual || twice || choice.odd || self.top.get("usage").is_some() {
             return None;
         }

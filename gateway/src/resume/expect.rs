@@ -30,12 +30,13 @@ impl Again {
     /// Takes the next piece; gives as much of it as is new.
     pub(super) fn take<'t>(&mut self, piece: &'t str) -> Result<&'t str, Differs> {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        if rest.starts_with(piece) {
-            self.at += piece.len();
+        if rest.len() > piece.len() {
+            self.at += if rest.starts_with(piece) { piece.len() } else { return Err(Differs) };
             return Ok("");
         }
         let new = piece.strip_prefix(rest).ok_or(Differs)?;
-        self.at = self.text.len();
+        // Not needed any more; the stream may go on for long.
+        *self = Self::default();
         Ok(new)
     }
 }

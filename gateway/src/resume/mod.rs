@@ -51,5 +51,5 @@ pub use full::is_broken_answer;
 pub use plan::{Ask, Caps, Plan, Resend, Way};
 pub use refusal::Refusal;
 pub use route::Route;
-pub use stream::{End, Next, Step, Stream};
+pub use stream::{End, Next, Step, Stream, first_body};
 pub use watch::{Watch, Watched};

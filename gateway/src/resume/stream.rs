@@ -74,15 +74,18 @@ impl Stream {
         Self { route, phase: Phase::Open, hide_ids: false, limit, journal, splice: None, carry: None }
     }
 
-    /// The body to send first, if it has to differ from the client's: only where config asks for token ids.
+    /// The body to send first, if it has to differ from the client's ([`first_body`]); the stream then expects ids.
     pub fn first_body(&mut self, body: &Bytes, settings: &ResumeSettings) -> Option<Bytes> {
-        if !settings.enabled || !settings.token_ids || !self.route.resumable() {
-            return None;
-        }
-        let body = body::with_token_ids(body)?;
+        let body = first_body(self.route, body, settings)?;
+        self.expect_ids();
+        Some(body)
+    }
+
+    /// The engine was asked for token ids by us ([`first_body`]): they are kept, and hidden from the client. To be
+    /// called before the first event.
+    pub fn expect_ids(&mut self) {
         self.hide_ids = true;
         self.journal = Journal::new(self.limit, true);
-        Some(body.into())
     }
 
     /// Bytes kept for a resume now; they count towards `ResumeSettings::total_bytes`.
@@ -325,6 +328,13 @@ impl Stream {
         self.carry.get_or_insert_default().fails(failure);
         Step::Broken(Bytes::new(), cause)
     }
+}
+
+/// The body to send first, if it has to differ from the client's: only where config asks for token ids, in streams of the
+/// paths that are carried on. The body is parsed for it; `None` costs nothing where config is silent.
+pub fn first_body(route: Route, body: &Bytes, settings: &ResumeSettings) -> Option<Bytes> {
+    let wanted = settings.enabled && settings.token_ids && route.resumable();
+    if wanted { body::with_token_ids(body).map(Bytes::from) } else { None }
 }
 
 /// What to do after a leader refused a resumed request.

@@ -61,11 +61,6 @@ impl Answers {
     pub(super) fn max_model_len(&self) -> Option<u64> {
         self.0.iter().find_map(|(_, tokens)| tokens.as_ref()?.max_model_len)
     }
-
-    /// Forgets all: the text has changed since, or another leader is asked.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
 }
 
 /// Whether `continued` is exactly `prompt` and behind it `text`: then the template takes nothing from the text and puts

@@ -30,11 +30,6 @@ impl Tried {
         self.0.push((attempt, failure));
     }
 
-    /// The rest went on behind what was sent: the next break starts anew.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     /// Nothing has failed at this break.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -2,7 +2,7 @@
 
 use super::{Planner, Stop};
 use crate::resume::finish;
-use crate::resume::plan::{Plan, Question};
+use crate::resume::plan::{Attempt, Plan, Question};
 use crate::resume::usage::Usage;
 
 impl Planner<'_> {
@@ -11,14 +11,19 @@ impl Planner<'_> {
         Ok(Plan::Finish(finish::by_length(self.now.route, self.now.journal, usage)))
     }
 
-    /// Every choice has ended; only the usage event and `[DONE]` are missing.
+    /// Every choice has ended; only the usage event and `[DONE]` are missing. Where usage cannot be counted, the same request
+    /// tells it if it must give the same answer; else the event is left out, since the text is whole.
     pub(super) fn finish_complete(&self) -> Plan {
-        let usage = self.complete_count().and_then(|count| self.final_usage(count));
-        match usage {
-            Ok(usage) => Plan::Finish(finish::after_all(self.now.route, self.now.journal, usage)),
-            Err(Stop::Ask(ask)) => Plan::Ask(ask),
-            Err(Stop::No(_)) => Plan::Finish(finish::after_all(self.now.route, self.now.journal, None)),
+        let usage = match self.complete_count().and_then(|count| self.final_usage(count)) {
+            Ok(usage) => usage,
+            Err(Stop::Ask(ask)) => return Plan::Ask(ask),
+            Err(Stop::No(_)) => None,
+        };
+        let told_by_replay = self.facts.repeatable() && self.now.journal.lost.is_none() && !self.tried.exhausted(Attempt::Replay, false);
+        if usage.is_none() && self.wants_usage_event() && told_by_replay {
+            return self.replay();
         }
+        Plan::Finish(finish::after_all(self.now.route, self.now.journal, usage))
     }
 
     /// Tokens of a finished answer: known by its limit, or counted and one more for the end token.
@@ -29,7 +34,7 @@ impl Planner<'_> {
         }
         match (sent.finish.as_deref(), self.facts.max_tokens) {
             (Some("length"), max) => Ok(max),
-            (Some("stop"), _) if !sent.stop_reason && sent.tools.is_empty() => {
+            (Some("stop"), _) if !self.facts.stop && !sent.stop_reason && sent.tools.is_empty() => {
                 let Some(written) = self.written() else { return Ok(None) };
                 Ok(self.ask(Question::Text(written.generated(written.end())))?.map(|tokens| tokens.count + 1))
             }
@@ -46,7 +51,8 @@ impl Planner<'_> {
         if !self.wants_usage_event() {
             return Ok(None);
         }
-        if self.now.journal.complete() && self.now.journal.usage.is_some() {
+        let one = self.now.journal.choices.len() == 1;
+        if one && self.now.journal.complete() && self.now.journal.usage.is_some() {
             return Ok(self.now.journal.usage);
         }
         let Some(completion) = completion else { return Ok(None) };

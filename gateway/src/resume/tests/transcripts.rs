@@ -459,6 +459,32 @@ fn what_no_way_carries_is_refused() {
 }
 
 #[test]
+fn usage_that_cannot_be_counted_is_told_by_a_replay() {
+    let events = transcript("tool-stream");
+    let again: Vec<String> = events.iter().map(|event| event.replace("b342483f481492ae", "second")).collect();
+    let usage = r#"data: {"id":"chatcmpl-second","created":1,"model":"tiny","choices":[],"usage":{"prompt_tokens":3,"total_tokens":8,"completion_tokens":5}}"#;
+    for temperature in [0, 1] {
+        let body = json!({"messages":[],"tools":[{}],"temperature":temperature,"stream_options":{"include_usage":true}}).to_string();
+        let mut client = Client::new(Route::Chat, body);
+        client.feed(&events[..events.len() - 1]);
+        let before = client.sent.clone();
+        if temperature == 1 {
+            assert!(matches!(client.plan(), Plan::Finish(done) if done == "data: [DONE]\n\n"));
+            continue;
+        }
+        let resend = client.send();
+        assert_eq!(resend.way, Way::Replay);
+        client.watch.begin(resend, true);
+        let rest = [&again[..again.len() - 1], &[format!("{usage}\n\n"), "data: [DONE]\n\n".to_owned()]].concat();
+        assert_eq!(client.feed(&rest), Watched::More);
+        assert_eq!(client.end(true), End::Complete);
+        let new = String::from_utf8(client.sent[before.len()..].to_vec()).unwrap();
+        assert_eq!(new.matches("data: ").count(), 2, "{new}");
+        assert!(new.contains("\"completion_tokens\":5") && !new.contains("second"), "{new}");
+    }
+}
+
+#[test]
 fn other_paths_are_watched_and_refused() {
     for (route, last) in [(Route::Responses, "response.completed"), (Route::Messages, "message_stop")] {
         let begun = "event: x\ndata: {\"type\":\"x\"}\n\n".to_owned();
