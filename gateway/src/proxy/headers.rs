@@ -91,6 +91,10 @@ pub fn upward(client: &HeaderMap, add: &Upward<'_>) -> HeaderMap {
 /// Drops the fields of the upstream hop from an answer, in place.
 pub fn downward(headers: &mut HeaderMap) {
     let named = named_by_connection(headers);
+    // RFC 9112 6.3: the coding framed this body, so a length beside it may be wrong and must not be passed on.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     for name in [CONNECTION, TRANSFER_ENCODING, TE, UPGRADE, TRAILER, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, KEEP_ALIVE, PROXY_CONNECTION]
     {
         headers.remove(name);
@@ -189,6 +193,9 @@ mod tests {
         ]);
         downward(&mut down);
         assert_eq!(down, map(&[("set-cookie", "a=1"), ("set-cookie", "b=2")]));
+        let mut framed_twice = map(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
+        downward(&mut framed_twice);
+        assert_eq!(framed_twice, HeaderMap::new());
     }
 
     #[test]
