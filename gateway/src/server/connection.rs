@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Config;
+use futures_util::TryFutureExt;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 use crate::gateway::Gateway;
 use crate::proxy::service::Caller;
+use crate::server::head_clock::{HeadClock, Timed};
 use crate::server::io::ClientIo;
 use crate::server::stack;
 use crate::shutdown::Phase;
@@ -40,8 +42,8 @@ pub async fn serve(mut tcp: TcpStream, client: IpAddr, gateway: Arc<Gateway>, wo
         tracing::debug!(%error, "TCP_NODELAY not set");
     }
     let config = gateway.config.load_full();
-    // A connection that says nothing for as long as a header section may take is closed.
-    let Ok(Ok((prefix, h2))) = timeout(config.limits.idle_timeout, sniff(&mut tcp)).await else { return };
+    let Ok(Ok(())) = timeout(config.limits.idle_timeout, tcp.readable()).await else { return };
+    let Ok(Ok((prefix, h2))) = timeout(config.limits.header_timeout, sniff(&mut tcp)).await else { return };
     let io = ClientIo::new(tcp, prefix);
     let caller = Caller { gateway, worker, client, written: io.written().clone() };
     let result = if h2 { serve_h2(io, caller, &config).await } else { serve_h1(io, caller, &config).await };
@@ -67,12 +69,17 @@ async fn sniff(tcp: &mut TcpStream) -> std::io::Result<(Vec<u8>, bool)> {
     }
 }
 
-async fn serve_h1(io: ClientIo, caller: Caller, config: &Config) -> hyper::Result<()> {
+async fn serve_h1(mut io: ClientIo, caller: Caller, config: &Config) -> hyper::Result<()> {
     let gateway = caller.gateway.clone();
-    let service = service_fn(move |request| stack::call(caller.clone(), request));
+    let clock = Arc::new(HeadClock::default());
+    io.time_heads(clock.clone(), config.limits.header_timeout);
+    let service = service_fn(move |request| {
+        let (answering, answer) = (clock.answering(), stack::call(caller.clone(), request));
+        answer.map_ok(|answer| answer.map(|body| Timed::new(body, answering)))
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        // hyper starts this clock when it waits for a request: it bounds slow headers and idle connections alike.
+        // hyper starts this clock when it waits for a request, so it is the one for idle connections; `head_clock` bounds slow heads.
         .header_read_timeout(config.limits.idle_timeout)
         .max_headers(MAX_HEADERS)
         .max_header_size(config.limits.header_bytes as usize)

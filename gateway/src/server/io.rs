@@ -1,16 +1,22 @@
 //! A client's socket as the server reads and writes it.
 //!
 //! Owns: the bytes read while the HTTP version was found out, and the count of what was written and flushed, which tells a stream whether its last
-//! event has left the process (wire rules H10, T7: the error event first, flushed, then the cut).
+//! event has left the process (wire rules H10, T7: the error event first, flushed, then the cut). For HTTP/1.1 it also fails the read of a head that
+//! is late (`head_clock`).
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use crate::server::head_clock::HeadClock;
 
 /// Bytes and flushes of one connection, read by its streams.
 #[derive(Debug, Default)]
@@ -38,12 +44,45 @@ pub struct ClientIo {
     /// Read already, not yet given on.
     prefix: Vec<u8>,
     written: Arc<Written>,
+    /// `None`: heads have no clock here.
+    heads: Option<Heads>,
+}
+
+/// The clock of heads, its limit, and the timer of the head that is being read.
+#[derive(Debug)]
+struct Heads {
+    clock: Arc<HeadClock>,
+    limit: Duration,
+    /// Made only when a head did not come in one piece.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Heads {
+    fn bytes_came(&mut self) {
+        if self.clock.bytes_came() {
+            self.timer = None;
+        }
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.clock.in_head() {
+            return Poll::Pending;
+        }
+        let limit = self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+        timer.as_mut().poll(cx).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the header section did not arrive in time")))
+    }
 }
 
 impl ClientIo {
     /// A socket of which `prefix` was read already.
     pub fn new(tcp: TcpStream, prefix: Vec<u8>) -> Self {
-        Self { tcp, prefix, written: Arc::default() }
+        Self { tcp, prefix, written: Arc::default(), heads: None }
+    }
+
+    /// From now on a head that is not whole `limit` after its first byte fails its read.
+    pub fn time_heads(&mut self, clock: Arc<HeadClock>, limit: Duration) {
+        self.heads = Some(Heads { clock, limit, timer: None });
     }
 
     /// The counts.
@@ -62,6 +101,21 @@ impl ClientIo {
 
 impl AsyncRead for ClientIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = self.read(cx, buf);
+        match (&mut self.heads, &read) {
+            (Some(heads), Poll::Pending) => heads.poll_late(cx),
+            (Some(heads), Poll::Ready(Ok(()))) if buf.filled().len() > before => {
+                heads.bytes_came();
+                read
+            }
+            _ => read,
+        }
+    }
+}
+
+impl ClientIo {
+    fn read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
             return Pin::new(&mut self.tcp).poll_read(cx, buf);
         }

@@ -4,6 +4,7 @@
 
 pub mod connection;
 pub mod cors;
+pub mod head_clock;
 pub mod io;
 pub mod listener;
 pub mod stack;
