@@ -18,6 +18,11 @@ const SHAPES: usize = 4;
 /// Builds learned in a stream's life; a stream whose events all differ is not learned for ever.
 const LESSONS: u8 = 48;
 
+/// Bytes of an event that are learned at most, its text not counted: the usual event is short.
+const LESSON_BYTES: usize = 4096;
+/// Choices of an answer that are recorded; engines allow far fewer.
+const CHOICES: usize = 1024;
+
 /// The record of one stream.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -101,7 +106,7 @@ impl Journal {
         self.record_head(chunk);
         let usage = Usage::read(&chunk.top);
         for choice in &chunk.choices {
-            let slot = self.slot(choice.index);
+            let Some(slot) = self.slot(choice.index) else { continue };
             if choice.odd {
                 self.lose(Refusal::Unreadable);
             }
@@ -119,10 +124,10 @@ impl Journal {
     /// Learns the build of the event that was just recorded, if it is a usual one.
     pub(super) fn learn(&mut self, data: &[u8], chunk: &Chunk<'_>) {
         let Some((index, field, text)) = chunk.only_text() else { return };
-        if self.lessons >= LESSONS {
+        if self.lessons >= LESSONS || data.len() - text.len() > LESSON_BYTES {
             return;
         }
-        let slot = self.slot(index);
+        let Some(slot) = self.slot(index) else { return };
         self.lessons += 1;
         self.shapes.retain(|shape| shape.slot != slot || shape.field != field);
         if self.shapes.len() >= SHAPES {
@@ -179,17 +184,29 @@ impl Journal {
         }
     }
 
-    /// The place of the choice with this index, made if need be.
-    pub(super) fn slot(&mut self, index: u32) -> usize {
-        self.choices.iter().position(|choice| choice.index == index).unwrap_or_else(|| {
-            self.choices.push(Sent { index, ..Sent::default() });
-            self.choices.len() - 1
-        })
+    /// The place of the choice with this index, made if need be. `None`: there are too many.
+    pub(super) fn slot(&mut self, index: u32) -> Option<usize> {
+        if let Some(place) = self.choices.iter().position(|choice| choice.index == index) {
+            return Some(place);
+        }
+        if self.choices.len() >= CHOICES {
+            self.lose(Refusal::TextTooLong);
+            return None;
+        }
+        self.choices.push(Sent { index, ..Sent::default() });
+        // The first one has its place in the journal.
+        self.keep(size_of::<Sent>() * usize::from(self.choices.len() > 1));
+        Some(self.choices.len() - 1)
     }
 
     fn record_head(&mut self, chunk: &Chunk<'_>) {
         let value = |key| chunk.top.get(key).map_or_else(Box::default, |raw| raw.get().into());
-        self.head.get_or_insert_with(|| Box::new(Head { id: value("id"), created: value("created"), model: value("model") }));
+        if self.head.is_none() {
+            let head = Head { id: value("id"), created: value("created"), model: value("model") };
+            // Only what is out of the ordinary counts as kept.
+            self.keep((head.id.len() + head.created.len() + head.model.len()).saturating_sub(LESSON_BYTES));
+            self.head = Some(Box::new(head));
+        }
         if self.fingerprint.is_none() {
             self.fingerprint = chunk.top.get("system_fingerprint").map(|raw| raw.get().into());
         }

@@ -119,8 +119,10 @@ impl Sent {
     }
 
     fn record_tool(&mut self, piece: &ToolDelta<'_>) -> usize {
+        let before = self.tools.len();
+        self.tool(piece.index);
+        let mut kept = size_of::<ToolSent>() * (self.tools.len() - before);
         let call = self.tool(piece.index);
-        let mut kept = size_of::<ToolSent>() * usize::from(piece.name.is_some());
         if let Some(name) = &piece.name {
             call.name.get_or_insert_with(String::new).push_str(name);
             kept += name.len();

@@ -51,7 +51,7 @@ impl Splice {
     /// Learns how the event was rewritten, once all that was sent has come again.
     pub(super) fn learn(&mut self, (data, chunk): (&[u8], &Chunk<'_>), (json, written): (&[u8], &Chunk<'_>), journal: &mut Journal) {
         if let (Some((index, field, text)), Some((_, _, new))) = (chunk.only_text(), written.only_text()) {
-            let slot = journal.slot(index);
+            let Some(slot) = journal.slot(index) else { return };
             self.usual =
                 Shape::learn(data, text, field, slot).zip(Shape::learn(json, new, field, slot)).map(|(from, to)| Relabel { from, to });
         }

@@ -36,7 +36,7 @@ impl Planner<'_> {
             (Some("length"), max) => Ok(max),
             (Some("stop"), _) if !self.facts.stop && !sent.stop_reason && sent.tools.is_empty() => {
                 let Some(written) = self.written() else { return Ok(None) };
-                Ok(self.ask(Question::Text(written.generated(written.end())))?.map(|tokens| tokens.count + 1))
+                Ok(self.ask(Question::Text(written.generated(written.end())))?.map(|tokens| tokens.count.saturating_add(1)))
             }
             _ => Ok(None),
         }
@@ -65,6 +65,6 @@ impl Planner<'_> {
             Some(written) => Some(self.reasoning_tokens(&written, written.end(), completion)?),
             None => None,
         };
-        Ok(prompt.map(|prompt| Usage { prompt, completion, total: prompt + completion, reasoning }))
+        Ok(prompt.map(|prompt| Usage { prompt, completion, total: prompt.saturating_add(completion), reasoning }))
     }
 }
