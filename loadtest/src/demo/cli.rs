@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use futures_util::{StreamExt, TryStreamExt};
 
 use super::report::Report;
 use super::scenario::{self, Event, Mode, Scenario};
 use super::stage::{ApiSource, DEPLOYMENT, MODEL, Stage, StageConfig};
-use super::{Failure, matrix};
+use super::{Failure, gateways, matrix};
 
 /// Shows on one machine that clients notice nothing of a rollout: simulated operator and engines, the real gateway, real traffic.
 #[derive(Debug, Clone, clap::Args)]
@@ -21,6 +22,12 @@ pub struct DemoArgs {
     /// A selection of the matrix in which every pair of settings occurs.
     #[arg(long, requires = "scenario")]
     pub pairwise: bool,
+    /// Scenarios that are played at the same time, each on a stage of its own.
+    #[arg(long, default_value_t = 1, requires = "scenario")]
+    pub jobs: usize,
+    /// Write the JSON report to this file instead of stdout.
+    #[arg(long, requires = "scenario", value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Who builds the engine's command line.
     #[arg(long, value_enum, default_value = "take-over")]
     pub mode: Mode,
@@ -105,20 +112,29 @@ pub async fn run(args: DemoArgs) -> Result<bool, Failure> {
 
 async fn run_scenarios(args: &DemoArgs) -> Result<bool, Failure> {
     let scenarios = args.scenarios();
-    let mut reports = Vec::new();
-    for (number, scenario) in scenarios.iter().enumerate() {
-        eprintln!("scenario {} of {}: {}", number + 1, scenarios.len(), serde_json::to_string(scenario)?);
-        let report = scenario::run(scenario, &args.stage(), &|line| eprintln!("{line}")).await?;
-        eprintln!("{}", report.text());
-        reports.push(report);
-    }
+    let count = scenarios.len();
+    // Built once, not by every stage.
+    let gateway = gateways::find_binary(args.gateway.clone()).await?;
+    let stage = StageConfig { gateway: Some(gateway), ..args.stage() };
+    let plays = scenarios.into_iter().enumerate().map(|(number, scenario)| play_one(number + 1, count, scenario, stage.clone()));
+    let reports: Vec<Report> = futures_util::stream::iter(plays).buffered(args.jobs.max(1)).try_collect().await?;
     let broken = reports.iter().filter(|report| !report.pass).count();
     let json = if let [only] = reports.as_slice() { serde_json::to_string_pretty(only)? } else { serde_json::to_string_pretty(&reports)? };
-    println!("{json}");
+    match &args.report {
+        Some(file) => std::fs::write(file, json)?,
+        None => println!("{json}"),
+    }
     if broken > 0 {
-        eprintln!("{broken} of {} scenarios broke the pass line", reports.len());
+        eprintln!("{broken} of {count} scenarios broke the pass line");
     }
     Ok(broken == 0)
+}
+
+async fn play_one(number: usize, count: usize, scenario: Scenario, stage: StageConfig) -> Result<Report, Failure> {
+    eprintln!("[{number}/{count}] {}", serde_json::to_string(&scenario)?);
+    let report = scenario::run(&scenario, &stage, &|line| eprintln!("[{number}/{count}] {line}")).await?;
+    eprintln!("[{number}/{count}] pass: {}\n{}", report.pass, report.text());
+    Ok(report)
 }
 
 async fn run_demo(args: &DemoArgs) -> Result<bool, Failure> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -88,7 +89,7 @@ impl Stage {
         let kubeconfig = dir.path().join("kubeconfig");
         let line = draw_line(&original, &kubeconfig).await?;
         let client = client(&kubeconfig).await?;
-        let namespace = format!("leadgate-demo-{}", std::process::id());
+        let namespace = unused_namespace();
         if standin.is_none() {
             prepare(&client, &namespace).await?;
         }
@@ -232,6 +233,12 @@ async fn draw_line(original: &Path, through: &Path) -> Result<Line, Failure> {
 async fn client(kubeconfig: &Path) -> Result<Client, Failure> {
     let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
+}
+
+/// A name for each stage of each process.
+fn unused_namespace() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("leadgate-demo-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// What a bare API server lacks.
