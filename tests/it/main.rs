@@ -2,6 +2,7 @@
 
 mod apiserver;
 mod deploy;
+mod examples;
 mod operator;
 mod rollout;
 mod serving;

@@ -59,10 +59,11 @@ impl Fixture {
 }
 
 impl Rewrites {
-    /// The document with every known text replaced, inside longer strings too (annotations hold JSON).
+    /// The document with every known text replaced, inside longer strings too (annotations hold JSON). Later keys come first, so that an
+    /// address is not taken for the beginning of a longer one.
     pub fn apply(&self, value: &Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.text.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to))),
+            Value::String(text) => Value::String(self.text.iter().rev().fold(text.clone(), |text, (from, to)| text.replace(from, to))),
             Value::Array(items) => Value::Array(items.iter().map(|item| self.apply(item)).collect()),
             Value::Object(fields) => Value::Object(fields.iter().map(|(name, field)| (name.clone(), self.apply(field))).collect()),
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
@@ -88,7 +89,9 @@ pub fn deleting(document: &Value) -> bool {
 /// The object without what the server sets, in `namespace`; its status is apart, as it is written apart.
 pub fn split(document: &Value, namespace: &str) -> (Value, Option<Value>) {
     let mut object = document.as_object().cloned().unwrap_or_default();
-    let status = object.remove("status");
+    let mut status = object.remove("status");
+    // The server derives it from the resources and refuses another.
+    status.as_mut().and_then(Value::as_object_mut).map(|status| status.remove("qosClass"));
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
             metadata.remove(field);
