@@ -6,8 +6,11 @@
 mod conn;
 mod tls;
 
+use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::UpstreamTls;
@@ -15,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-pub use conn::Conn;
+pub use conn::{ByteStream, Conn};
 
 use crate::snapshot::Address;
 
@@ -60,10 +63,21 @@ impl std::fmt::Display for DialStep {
     }
 }
 
+/// A connect that is under way.
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
+
+/// Where connections are made instead of by the machine's own TCP: a simulation's network. Speaks no TLS.
+pub trait Network: std::fmt::Debug + Send + Sync {
+    /// Connects to `address`. The dialler bounds the wait; an error's kind says what a socket's would.
+    fn connect(&self, address: &Address) -> Connecting;
+}
+
 /// Opens connections to leaders. One for the process: it keeps the TLS policies that were built.
 #[derive(Debug, Default)]
 pub struct Dialer {
     policies: tls::Policies,
+    /// `None`: TCP.
+    network: Option<Arc<dyn Network>>,
 }
 
 impl Dialer {
@@ -72,12 +86,20 @@ impl Dialer {
         Self::default()
     }
 
+    /// A dialler that connects by `network`, to http addresses only.
+    pub fn over(network: Arc<dyn Network>) -> Self {
+        Self { network: Some(network), ..Self::default() }
+    }
+
     /// Connects to `address`, by TLS if it is an https one; `TCP_NODELAY` is set and ALPN offers `http/1.1` alone.
     ///
     /// `timeout` bounds resolving plus TCP connect, and then once more the TLS handshake. A name with several addresses is tried in the
     /// resolver's order; each address gets an equal share of what is left, so that one that swallows SYNs cannot use up all of it.
     /// Dropping the future closes what was opened.
     pub async fn connect(&self, address: &Address, tls: &UpstreamTls, timeout: Duration) -> Result<Conn, DialError> {
+        if let Some(network) = &self.network {
+            return connect_by(&**network, address, Instant::now() + timeout).await;
+        }
         let tcp = connect_tcp(address, Instant::now() + timeout).await?;
         // A socket without NODELAY still works; it is only slower.
         if let Err(error) = tcp.set_nodelay(true) {
@@ -94,6 +116,14 @@ impl Dialer {
             Ok(Err(error)) => Err(tls::handshake_error(error)),
             Err(_) => Err(DialError::Timeout(DialStep::Handshake)),
         }
+    }
+}
+
+async fn connect_by(network: &dyn Network, address: &Address, deadline: Instant) -> Result<Conn, DialError> {
+    match timeout_at(deadline, network.connect(address)).await {
+        Ok(Ok(stream)) => Ok(Conn::Other(stream)),
+        Ok(Err(error)) => Err(connect_error(error)),
+        Err(_) => Err(DialError::Timeout(DialStep::Connect)),
     }
 }
 

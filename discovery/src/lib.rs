@@ -80,16 +80,37 @@ impl Drop for Discovery {
     }
 }
 
+/// Where reports of failed requests end up: the prober, or a simulation's stand-in for it.
+pub trait FaultReceiver: std::fmt::Debug + Send + Sync {
+    /// See [`FaultSink::report`]. Called while a request is served: must not block.
+    fn report(&self, id: &GroupId, fault: Fault);
+}
+
 /// Takes reports of requests that failed at a leader. Never blocks; clones are cheap.
 #[derive(Debug, Clone)]
-pub struct FaultSink {
+pub struct FaultSink(Arc<dyn FaultReceiver>);
+
+impl FaultSink {
+    /// Hands every report to `receiver`.
+    pub fn new(receiver: Arc<dyn FaultReceiver>) -> Self {
+        Self(receiver)
+    }
+
+    /// A real request failed at `id`: its proof is void until a new one succeeds. Unknown ids are ignored.
+    pub fn report(&self, id: &GroupId, fault: Fault) {
+        self.0.report(id, fault);
+    }
+}
+
+/// The prober at the other end of a [`FaultSink`].
+#[derive(Debug)]
+struct FaultsToProber {
     prober: Arc<Prober>,
     changed: mpsc::Sender<GroupId>,
 }
 
-impl FaultSink {
-    /// A real request failed at `id`: its proof is void until a new one succeeds. Unknown ids are ignored.
-    pub fn report(&self, id: &GroupId, fault: Fault) {
+impl FaultReceiver for FaultsToProber {
+    fn report(&self, id: &GroupId, fault: Fault) {
         self.prober.report_fault(id, fault);
         // When the channel is full the reducer is behind anyway, and the probe task reports the same change again.
         self.changed.try_send(id.clone()).ok();
@@ -140,6 +161,6 @@ pub async fn start_with(config: watch::Receiver<Arc<Config>>, timing: Timing) ->
         let scopes = source::start(&source, feed, timing).await?;
         tasks.spawn("mirror", mirror::run(name, scopes, Inputs { events: events_seen, proofs: proofs_seen, config }, outputs));
     }
-    let faults = FaultSink { prober: prober.clone(), changed: proofs };
+    let faults = FaultSink::new(Arc::new(FaultsToProber { prober: prober.clone(), changed: proofs }));
     Ok(Discovery { snapshots, status, faults, probes: ProbeStats { prober }, tasks })
 }

@@ -163,8 +163,9 @@ async fn follow(gateway: Arc<Gateway>, snapshots: SnapshotReader, mut configured
         let config = configured.borrow_and_update().clone();
         published.borrow_and_update();
         let snapshot = snapshots.load();
-        changes.observe(&snapshot, &gateway.telemetry.recent, SystemTime::now());
-        gateway.tables.rebuild(snapshot, &config);
+        let now = SystemTime::now();
+        changes.observe(&snapshot, &gateway.telemetry.recent, now);
+        gateway.tables.rebuild(snapshot, &config, now);
         gateway.config.store(config);
         let more = tokio::select! {
             changed = published.changed() => changed.is_ok(),

@@ -15,6 +15,7 @@ use http::{HeaderValue, Version};
 use crate::groups::queue::{HeldLimit, Queue};
 use crate::groups::state::GroupState;
 use crate::groups::table::Tables;
+use crate::proxy::dice::Dice;
 use crate::proxy::headers::via_version;
 use crate::proxy::ingress::BodyBudget;
 use crate::proxy::kept::KeptTotal;
@@ -41,6 +42,8 @@ pub struct Gateway {
     pub bodies: Arc<BodyBudget>,
     /// Bytes kept so that streams can be carried on.
     pub kept: Arc<KeptTotal>,
+    /// Randomness of picks.
+    pub dice: Dice,
     /// The gateway's own end.
     pub lame_duck: LameDuck,
     /// Our `Via` entries and the name in them.
@@ -64,6 +67,7 @@ impl Gateway {
             unnamed: Arc::default(),
             bodies: Arc::default(),
             kept: Arc::default(),
+            dice: Dice::default(),
             lame_duck: LameDuck::default(),
             identity: Identity::new(),
             telemetry,

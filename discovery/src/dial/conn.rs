@@ -1,4 +1,4 @@
-//! A dialled connection, plain or TLS, as one byte stream.
+//! A dialled connection, plain, TLS or made by another network, as one byte stream.
 //!
 //! Owns: forwarding of reads and writes (vectored ones too). Must not: know what is sent.
 
@@ -10,6 +10,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+/// A connection of a [`super::Network`]: bytes in both directions; dropping it closes it.
+pub trait ByteStream: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + std::fmt::Debug + Send + Sync + Unpin> ByteStream for S {}
+
 /// One connection to a leader. Dropping it closes the socket.
 #[derive(Debug)]
 pub enum Conn {
@@ -17,14 +22,17 @@ pub enum Conn {
     Plain(TcpStream),
     /// https.
     Tls(Box<TlsStream<TcpStream>>),
+    /// Of a network that is not the machine's.
+    Other(Box<dyn ByteStream>),
 }
 
 impl Conn {
-    /// The socket below, for its addresses and options.
-    pub fn tcp(&self) -> &TcpStream {
+    /// The socket below, for its addresses and options; `None`: there is none.
+    pub fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(tls) => tls.get_ref().0,
+            Self::Plain(tcp) => Some(tcp),
+            Self::Tls(tls) => Some(tls.get_ref().0),
+            Self::Other(_) => None,
         }
     }
 }
@@ -34,6 +42,7 @@ impl AsyncRead for Conn {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+            Self::Other(other) => Pin::new(other).poll_read(cx, buf),
         }
     }
 }
@@ -43,6 +52,7 @@ impl AsyncWrite for Conn {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+            Self::Other(other) => Pin::new(other).poll_write(cx, buf),
         }
     }
 
@@ -50,6 +60,7 @@ impl AsyncWrite for Conn {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            Self::Other(other) => Pin::new(other).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -57,6 +68,7 @@ impl AsyncWrite for Conn {
         match self {
             Self::Plain(tcp) => tcp.is_write_vectored(),
             Self::Tls(tls) => tls.is_write_vectored(),
+            Self::Other(other) => other.is_write_vectored(),
         }
     }
 
@@ -64,6 +76,7 @@ impl AsyncWrite for Conn {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            Self::Other(other) => Pin::new(other).poll_flush(cx),
         }
     }
 
@@ -71,6 +84,7 @@ impl AsyncWrite for Conn {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            Self::Other(other) => Pin::new(other).poll_shutdown(cx),
         }
     }
 }

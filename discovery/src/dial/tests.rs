@@ -100,7 +100,7 @@ async fn echoes(conn: &mut Conn) -> bool {
 async fn a_plain_connection_has_nodelay_and_carries_bytes() {
     let (listener, addr) = listener().await;
     let mut conn = Dialer::new().connect(&at(false, addr), &plain(), AMPLE).await.unwrap();
-    assert!(conn.tcp().nodelay().unwrap());
+    assert!(conn.tcp().unwrap().nodelay().unwrap());
     assert!(conn.is_write_vectored());
     let (mut peer, _) = listener.accept().await.unwrap();
     conn.write_all(b"ping").await.unwrap();
@@ -114,7 +114,7 @@ async fn a_name_is_resolved() {
     let (_listener, addr) = listener().await;
     let address = Address { https: false, host: "localhost".into(), port: addr.port() };
     let conn = Dialer::new().connect(&address, &plain(), AMPLE).await.unwrap();
-    assert_eq!(conn.tcp().peer_addr().unwrap(), addr);
+    assert_eq!(conn.tcp().unwrap().peer_addr().unwrap(), addr);
     let nowhere = Address { https: false, host: "no such name".into(), port: 1 };
     let error = Dialer::new().connect(&nowhere, &plain(), AMPLE).await.unwrap_err();
     assert!(matches!(error, DialError::Resolve(_)), "{error:?}");

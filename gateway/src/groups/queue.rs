@@ -101,6 +101,11 @@ impl Queue {
         self.len() == 0
     }
 
+    /// Released, and no first event or end since.
+    pub fn unstarted(&self) -> usize {
+        self.lock().unstarted
+    }
+
     /// Joins the queue.
     ///
     /// Errors: the bound that is reached. Resumed streams are held to the gateway's bound only: their clients are being served.

@@ -2,8 +2,8 @@
 //!
 //! Lives from the first snapshot that shows the incarnation until the last request of it ends (invariant 3: never by name or IP).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use discovery::snapshot::{GroupId, GroupKey, Reason, ReplicaGroup};
@@ -86,15 +86,18 @@ pub struct GroupState {
     first_token: AtomicU64,
     signs: AtomicU8,
     proof: AtomicU64,
-    /// Milliseconds of the process clock from which silence counts as loss; 0: it does not.
+    /// When the incarnation was first seen here: the zero of `silence_counts_from`.
+    seen: Instant,
+    /// Milliseconds from which silence counts as loss, at least 1; 0: it does not.
     silence_counts_from: AtomicU64,
     changed: Arc<Notify>,
 }
 
 impl GroupState {
-    /// Fresh counters for a new incarnation. `workers`: how many threads keep idle connections.
-    pub fn new(group: &ReplicaGroup, workers: usize) -> Self {
+    /// Fresh counters for a new incarnation. `workers`: how many threads keep idle connections; `now`: the clock of the group's drain budget.
+    pub fn new(group: &ReplicaGroup, workers: usize, now: SystemTime) -> Self {
         Self {
+            seen: Instant::now(),
             id: group.id.clone(),
             key: group.key.clone(),
             header: HeaderValue::from_str(&group.key.0).unwrap_or_else(|_| HeaderValue::from_static("unprintable")),
@@ -106,7 +109,7 @@ impl GroupState {
             first_token: AtomicU64::new(0),
             signs: AtomicU8::new(Signs::of(group).0),
             proof: AtomicU64::new(group.proof),
-            silence_counts_from: AtomicU64::new(silence_counts_from(group)),
+            silence_counts_from: AtomicU64::new(silence_counts_from(group, 1, now)),
             changed: Arc::new(Notify::new()),
         }
     }
@@ -115,7 +118,7 @@ impl GroupState {
     /// (a managed group that drains still works; one that lost a member or got SIGTERM does not). `None`: while the group is whole.
     pub fn lost_after(&self, stall: Duration) -> Option<Instant> {
         let from = self.silence_counts_from.load(Ordering::Relaxed);
-        (from != 0).then(|| clock_start() + Duration::from_millis(from) + stall)
+        (from != 0).then(|| self.seen + Duration::from_millis(from) + stall)
     }
 
     /// Requests running now.
@@ -167,15 +170,15 @@ impl GroupState {
         &self.changed
     }
 
-    /// Takes over what a new snapshot says.
-    pub fn update(&self, group: &ReplicaGroup) {
+    /// Takes over what a new snapshot says. `now` as in [`GroupState::new`].
+    pub fn update(&self, group: &ReplicaGroup, now: SystemTime) {
         self.proof.store(group.proof, Ordering::Relaxed);
-        self.set_signs(Signs::of(group), silence_counts_from(group));
+        self.set_signs(Signs::of(group), silence_counts_from(group, self.age_ms(), now));
     }
 
     /// The incarnation left the snapshot: idle connections are closed, running requests are told.
     pub fn retire(&self) {
-        self.set_signs(Signs::gone(), now_ms());
+        self.set_signs(Signs::gone(), self.age_ms());
         self.idle.clear();
     }
 
@@ -194,6 +197,11 @@ impl GroupState {
         self.changed.notify_waiters();
     }
 
+    /// At least 1: 0 means "not".
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.seen.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+
     pub(crate) fn enter(&self) {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.attempts.fetch_add(1, Ordering::Relaxed);
@@ -204,22 +212,13 @@ impl GroupState {
     }
 }
 
-fn clock_start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(Instant::now)
-}
-
-/// At least 1: 0 means "not".
-fn now_ms() -> u64 {
-    u64::try_from(clock_start().elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
-}
-
-fn silence_counts_from(group: &ReplicaGroup) -> u64 {
+/// `age`: milliseconds since the incarnation was first seen.
+fn silence_counts_from(group: &ReplicaGroup, age: u64, now: SystemTime) -> u64 {
     if group.broken && group.drain.is_none() {
-        return now_ms();
+        return age;
     }
     let Some(drain) = &group.drain else { return 0 };
     let until = drain.followers_until.map_or(drain.streams_until, |followers| followers.min(drain.streams_until));
-    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
-    now_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+    let left = until.duration_since(now).unwrap_or_default();
+    age.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
 }

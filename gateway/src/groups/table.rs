@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use config::{Config, PoolSettings};
@@ -149,15 +150,14 @@ impl Tables {
         self.changed.subscribe()
     }
 
-    /// Builds the table of `snapshot` and `config`, puts it in place, tells leaving groups and releases waiters.
-    pub fn rebuild(&self, snapshot: Arc<Snapshot>, config: &Config) {
+    /// Builds the table of `snapshot` and `config`, puts it in place, tells leaving groups and releases waiters. `now`: what drain budgets
+    /// are measured by.
+    pub fn rebuild(&self, snapshot: Arc<Snapshot>, config: &Config, now: SystemTime) {
         let previous = self.current.load_full();
         let mut groups = HashMap::with_capacity(previous.groups.len());
         let mut pools = HashMap::with_capacity(snapshot.pools.len());
-        for pool in snapshot.pools.values().chain(&snapshot.unnamed) {
-            for group in &pool.groups {
-                groups.entry(group.id.clone()).or_insert_with(|| self.group_state(&previous, group));
-            }
+        for group in groups_of(&snapshot) {
+            groups.entry(group.id.clone()).or_insert_with(|| self.group_state(&previous, group, now));
         }
         let mut states = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         for (model, pool) in &snapshot.pools {
@@ -168,8 +168,11 @@ impl Tables {
         }
         self.current.store(Arc::new(Table { snapshot, pools, groups }));
         let table = self.current.load_full();
-        for (id, state) in &previous.groups {
-            if !table.groups.contains_key(id) {
+        // In the snapshot's order, not the map's: who is told first is served first.
+        for group in groups_of(&previous.snapshot) {
+            if !table.groups.contains_key(&group.id)
+                && let Some(state) = previous.groups.get(&group.id)
+            {
                 state.retire();
             }
         }
@@ -178,15 +181,19 @@ impl Tables {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    fn group_state(&self, previous: &Table, group: &ReplicaGroup) -> Arc<GroupState> {
+    fn group_state(&self, previous: &Table, group: &ReplicaGroup, now: SystemTime) -> Arc<GroupState> {
         match previous.groups.get(&group.id) {
             Some(state) => {
-                state.update(group);
+                state.update(group, now);
                 state.clone()
             }
-            None => Arc::new(GroupState::new(group, self.workers)),
+            None => Arc::new(GroupState::new(group, self.workers, now)),
         }
     }
+}
+
+fn groups_of(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<ReplicaGroup>> {
+    snapshot.pools.values().chain(&snapshot.unnamed).flat_map(|pool| &pool.groups)
 }
 
 /// The previous entry, where neither the pool nor its settings changed.

@@ -94,12 +94,13 @@ async fn until_granted(waiting: &mut Waiting, outlook: &mut watch::Receiver<Outl
     loop {
         let deadline = deadline(*outlook.borrow_and_update(), hold, need, seen);
         tokio::select! {
+            biased;
             grant = waiting.granted() => return Some(grant),
-            () = sleep_until(deadline) => return None,
             changed = outlook.changed() => {
                 changed.ok()?;
                 seen = Instant::now();
             }
+            () = sleep_until(deadline) => return None,
         }
     }
 }

@@ -160,7 +160,7 @@ impl Job {
         let mut last: Option<Result<Opened, Reject>> = None;
         loop {
             let ticket = self.ticket(hold).await?;
-            let candidate = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()).cloned();
+            let candidate = pick::pick(&ticket.entry, &self.tried, &mut self.gateway.dice.draw()).cloned();
             let Some(candidate) = candidate else {
                 return last.unwrap_or_else(|| Err(admit::no_serving_group(&ticket.entry))).map_err(Stop::Reject);
             };
@@ -324,7 +324,7 @@ impl Job {
         let (candidate, ticket) = loop {
             let need = Need { model: model.clone(), priority: Priority::Resume, stream: true, bytes: 0, since };
             let ticket = admit::wait(&self.gateway, need).await?;
-            if let Some(candidate) = pick::pick(&ticket.entry, &self.tried, &mut rand::rng()) {
+            if let Some(candidate) = pick::pick(&ticket.entry, &self.tried, &mut self.gateway.dice.draw()) {
                 break (candidate.clone(), ticket);
             }
             // Those that serve have failed this stream. It waits for another one, as it would if none served.

@@ -7,6 +7,7 @@ pub mod admit;
 pub mod attempt;
 pub mod body;
 pub mod carry;
+pub mod dice;
 pub mod exchange;
 pub mod headers;
 pub mod ingress;

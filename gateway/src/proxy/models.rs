@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn lists_and_finds() {
         let tables = Tables::new(1, testing::metrics());
-        tables.rebuild(testing::snapshot("org/m", 1), &testing::config());
+        tables.rebuild(testing::snapshot("org/m", 1), &testing::config(), std::time::SystemTime::UNIX_EPOCH);
         let table = tables.load();
         let list: Value = serde_json::from_slice(answer(&table, "").unwrap().body()).unwrap();
         assert_eq!(list["data"][0]["id"], "org/m");

@@ -98,7 +98,7 @@ mod tests {
 
     fn entry(groups: usize) -> Arc<PoolEntry> {
         let tables = Tables::new(1, testing::metrics());
-        tables.rebuild(testing::snapshot("m", groups), &testing::config());
+        tables.rebuild(testing::snapshot("m", groups), &testing::config(), std::time::SystemTime::UNIX_EPOCH);
         tables.load().pool("m").unwrap().clone()
     }
 

@@ -126,7 +126,7 @@ mod tests {
         let mut snapshot = Snapshot::clone(&testing::snapshot("m", 1));
         edit(&mut snapshot);
         let tables = Tables::new(1, testing::metrics());
-        tables.rebuild(Arc::new(snapshot), &testing::config());
+        tables.rebuild(Arc::new(snapshot), &testing::config(), std::time::SystemTime::UNIX_EPOCH);
         tables.load().clone()
     }
 

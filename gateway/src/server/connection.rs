@@ -13,8 +13,7 @@ use futures_util::TryFutureExt;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::timeout;
 
 use crate::gateway::Gateway;
@@ -37,14 +36,17 @@ const H2_PENDING_RESETS: usize = 64;
 const H2_PING: Duration = Duration::from_secs(30);
 
 /// Serves a connection to its end.
-pub async fn serve(mut tcp: TcpStream, client: IpAddr, gateway: Arc<Gateway>, worker: usize) {
-    if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY not set");
-    }
+pub async fn serve<S>(mut socket: S, client: IpAddr, gateway: Arc<Gateway>, worker: usize)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let config = gateway.config.load_full();
-    let Ok(Ok(())) = timeout(config.limits.idle_timeout, tcp.readable()).await else { return };
-    let Ok(Ok((prefix, h2))) = timeout(config.limits.header_timeout, sniff(&mut tcp)).await else { return };
-    let io = ClientIo::new(tcp, prefix);
+    let mut prefix = Vec::with_capacity(PREFACE.len());
+    // Silence before the first byte is an idle connection; behind it a header section is under way.
+    let first = timeout(config.limits.idle_timeout, (&mut socket).take(PREFACE.len() as u64).read_buf(&mut prefix)).await;
+    let Ok(Ok(1..)) = first else { return };
+    let Ok(Ok(h2)) = timeout(config.limits.header_timeout, sniff(&mut socket, &mut prefix)).await else { return };
+    let io = ClientIo::new(socket, prefix);
     let caller = Caller { gateway, worker, client, written: io.written().clone() };
     let result = if h2 { serve_h2(io, caller, &config).await } else { serve_h1(io, caller, &config).await };
     if let Err(error) = result {
@@ -52,24 +54,18 @@ pub async fn serve(mut tcp: TcpStream, client: IpAddr, gateway: Arc<Gateway>, wo
     }
 }
 
-/// Reads until the preface is complete or cannot be one any more.
-async fn sniff(tcp: &mut TcpStream) -> std::io::Result<(Vec<u8>, bool)> {
-    let mut prefix = Vec::with_capacity(PREFACE.len());
-    loop {
-        if !PREFACE.starts_with(&prefix) {
-            return Ok((prefix, false));
-        }
-        if prefix.len() == PREFACE.len() {
-            return Ok((prefix, true));
-        }
+/// Reads until the preface is complete or cannot be one any more; whether it is.
+async fn sniff(socket: &mut (impl AsyncRead + Unpin), prefix: &mut Vec<u8>) -> std::io::Result<bool> {
+    while PREFACE.starts_with(prefix) && prefix.len() < PREFACE.len() {
         let left = PREFACE.len() - prefix.len();
-        if (&mut *tcp).take(left as u64).read_buf(&mut prefix).await? == 0 {
-            return Ok((prefix, false));
+        if (&mut *socket).take(left as u64).read_buf(prefix).await? == 0 {
+            return Ok(false);
         }
     }
+    Ok(prefix == PREFACE)
 }
 
-async fn serve_h1(mut io: ClientIo, caller: Caller, config: &Config) -> hyper::Result<()> {
+async fn serve_h1<S: AsyncRead + AsyncWrite + Unpin>(mut io: ClientIo<S>, caller: Caller, config: &Config) -> hyper::Result<()> {
     let gateway = caller.gateway.clone();
     let clock = Arc::new(HeadClock::default());
     io.time_heads(clock.clone(), config.limits.header_timeout);
@@ -93,7 +89,7 @@ async fn serve_h1(mut io: ClientIo, caller: Caller, config: &Config) -> hyper::R
     connection.await
 }
 
-async fn serve_h2(io: ClientIo, caller: Caller, config: &Config) -> hyper::Result<()> {
+async fn serve_h2<S: AsyncRead + AsyncWrite + Unpin>(io: ClientIo<S>, caller: Caller, config: &Config) -> hyper::Result<()> {
     let gateway = caller.gateway.clone();
     let service = service_fn(move |request| stack::call(caller.clone(), request));
     let connection = http2::Builder::new(TokioExecutor::new())

@@ -13,7 +13,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::server::head_clock::HeadClock;
@@ -39,8 +38,8 @@ impl Written {
 
 /// See the module.
 #[derive(Debug)]
-pub struct ClientIo {
-    tcp: TcpStream,
+pub struct ClientIo<S> {
+    socket: S,
     /// Read already, not yet given on.
     prefix: Vec<u8>,
     written: Arc<Written>,
@@ -74,10 +73,10 @@ impl Heads {
     }
 }
 
-impl ClientIo {
+impl<S> ClientIo<S> {
     /// A socket of which `prefix` was read already.
-    pub fn new(tcp: TcpStream, prefix: Vec<u8>) -> Self {
-        Self { tcp, prefix, written: Arc::default(), heads: None }
+    pub fn new(socket: S, prefix: Vec<u8>) -> Self {
+        Self { socket, prefix, written: Arc::default(), heads: None }
     }
 
     /// From now on a head that is not whole `limit` after its first byte fails its read.
@@ -99,7 +98,7 @@ impl ClientIo {
     }
 }
 
-impl AsyncRead for ClientIo {
+impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = self.read(cx, buf);
@@ -114,10 +113,10 @@ impl AsyncRead for ClientIo {
     }
 }
 
-impl ClientIo {
+impl<S: AsyncRead + Unpin> ClientIo<S> {
     fn read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
-            return Pin::new(&mut self.tcp).poll_read(cx, buf);
+            return Pin::new(&mut self.socket).poll_read(cx, buf);
         }
         let n = self.prefix.len().min(buf.remaining());
         buf.put_slice(&self.prefix[..n]);
@@ -129,27 +128,27 @@ impl ClientIo {
     }
 }
 
-impl AsyncWrite for ClientIo {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.tcp).poll_write(cx, buf);
+        let result = Pin::new(&mut self.socket).poll_write(cx, buf);
         self.count(result)
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
+        let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
         self.count(result)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        self.socket.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.written.flushes.store(self.written.flushes() + 1, Ordering::Relaxed);
-        Pin::new(&mut self.tcp).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

@@ -73,6 +73,9 @@ impl Worker {
     fn start(&self, (tcp, peer, permit): (TcpStream, SocketAddr, OwnedSemaphorePermit), connections: &mut JoinSet<()>) {
         let (gateway, worker) = (self.gateway.clone(), self.index);
         let open = gateway.telemetry.metrics.connection(Side::Downstream);
+        if let Err(error) = tcp.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY not set");
+        }
         connections.spawn(async move {
             connection::serve(tcp, peer.ip(), gateway, worker).await;
             drop((permit, open));

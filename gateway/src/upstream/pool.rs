@@ -5,9 +5,10 @@
 
 use std::sync::{Mutex, PoisonError};
 use std::task::Context;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::task::noop_waker_ref;
+use tokio::time::Instant;
 
 use crate::upstream::link::Link;
 
