@@ -66,6 +66,15 @@ pub struct Opened {
     pub answer: Answer,
 }
 
+impl Opened {
+    /// The same for a request that goes on looking for another leader. What it holds of the release window would be missing to those who wait
+    /// beside it, for as long as it waits itself.
+    fn without_grant(mut self) -> Self {
+        self.grant = None;
+        self
+    }
+}
+
 /// The answer itself.
 #[derive(Debug)]
 pub enum Answer {
@@ -418,8 +427,8 @@ impl Job {
         opened.answer = Answer::Whole { head: Box::new(head), body };
         match says {
             Says::Answer => Ok(opened),
-            Says::Busy | Says::Leaving => Err(Failed { failure: Failure::Refused, instead: Ok(opened) }),
-            Says::Ended => Err(Failed { failure: Failure::Ended, instead: ended(opened) }),
+            Says::Busy | Says::Leaving => Err(Failed { failure: Failure::Refused, instead: Ok(opened.without_grant()) }),
+            Says::Ended => Err(Failed { failure: Failure::Ended, instead: ended(opened.without_grant()) }),
         }
     }
 
