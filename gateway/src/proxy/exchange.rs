@@ -27,9 +27,10 @@ use crate::shutdown::Phase;
 /// A comment event: keeps clients and middle boxes from timing out (wire rule S15).
 const HEARTBEAT: &[u8] = b": waiting for a replica\n\n";
 const MOVED: &[u8] = b": carried on by another replica\n\n";
-/// How often the last event's flush is looked for, and for how long, before the cut.
+/// How often the last event's flush is looked for before the cut.
 const FLUSH_LOOK: Duration = Duration::from_millis(2);
-const FLUSH_LOOKS: u32 = 500;
+/// Looks in a row at which a client took nothing before it is cut without its last event: ten seconds.
+const FLUSH_LOOKS: u32 = 5000;
 
 /// The answer was cut on purpose, after its error event: hyper ends the message unfinished (wire rules H10, T7).
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,8 @@ enum State {
     Cutting {
         looks: u32,
         timer: Pin<Box<Sleep>>,
+        /// Written when it was last looked at.
+        seen: u64,
         bytes: u64,
         flushes: u64,
     },
@@ -134,8 +137,13 @@ impl Exchange {
                         return Poll::Ready(Some(Ok(bytes)));
                     }
                 }
-                State::Cutting { looks, timer, bytes, flushes } => {
-                    let flushed = self.written.flushes() > *flushes && self.written.bytes() >= *bytes;
+                State::Cutting { looks, timer, seen, bytes, flushes } => {
+                    let written = self.written.bytes();
+                    let flushed = self.written.flushes() > *flushes && written >= *bytes;
+                    // A slow client is waited for as long as it reads.
+                    if std::mem::replace(seen, written) != written {
+                        *looks = 0;
+                    }
                     if !flushed && *looks < FLUSH_LOOKS {
                         ready!(timer.as_mut().poll(cx));
                         *looks += 1;
@@ -292,6 +300,7 @@ impl Exchange {
         self.state = State::Cutting {
             looks: 0,
             timer: Box::pin(sleep(FLUSH_LOOK)),
+            seen: self.written.bytes(),
             bytes: self.written.bytes() + event.len() as u64,
             flushes: self.written.flushes(),
         };
