@@ -3,6 +3,7 @@
 //! Keeps its own view of the protocol and of time, so that it can disagree with the gateway: nothing here may depend on
 //! the gateway's crates, except the demo, which starts it.
 
+pub mod bench;
 pub mod client;
 pub mod demo;
 pub mod engine;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use loadtest::{demo, engine, flood, operator, resume_check, run};
+use loadtest::{bench, demo, engine, flood, operator, resume_check, run};
 use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ enum Command {
     Run(run::RunArgs),
     /// Cheap load for benchmarks, unchecked.
     Flood(flood::FloodArgs),
+    /// What the gateway costs beside its peers.
+    Bench(bench::BenchArgs),
     /// How exactly broken answers of an engine can be carried on.
     ResumeCheck(resume_check::ResumeCheckArgs),
     /// A simulated operator with kubelet on an API server.
@@ -38,6 +40,7 @@ async fn main() -> ExitCode {
         Command::Engine(args) => engine::cli::run(args).await.map(|()| true).map_err(demo::Failure::from),
         Command::Run(args) => run::command(args).await.map_err(demo::Failure::from),
         Command::Flood(args) => flood::command(args).await.map_err(demo::Failure::from),
+        Command::Bench(args) => bench::command(args).await.map_err(demo::Failure::from),
         Command::ResumeCheck(args) => resume_check::command(args).await.map_err(demo::Failure::from),
         Command::Operator(args) => operator::cli::run(args).await.map(|()| true),
         Command::Demo(args) => demo::cli::run(args).await,
