@@ -94,6 +94,9 @@ impl Gateway {
         if group.health.fault(group.proof()) {
             tracing::warn!(group = %group.key, ?fault, "leader distrusted until a good generation");
         }
+        if fault == Fault::Refused {
+            group.refused();
+        }
         self.report(&group.id, fault);
     }
 

@@ -29,7 +29,9 @@ impl Signs {
         if group.drain.is_some() {
             bits |= Self::LEAVING;
         }
-        if group.broken {
+        // An engine that refuses connections or says that it is ill serves nothing, whatever its Pod says (engine fact 4).
+        let ill = [Reason::ProbeRefused, Reason::HealthFailed];
+        if group.broken || group.reasons.iter().any(|reason| ill.contains(reason)) {
             bits |= Self::BROKEN;
         }
         let ends = [
@@ -50,9 +52,13 @@ impl Signs {
         Self(Self::LEAVING | Self::BROKEN | Self::DYING)
     }
 
-    /// Silence of a running stream means that it is lost (leaving, or a member is gone, restarted or NotReady).
+    /// Silence of a running stream means that it is lost (leaving, a member gone, restarted or NotReady, the leader refusing or ill).
     pub fn silence_is_loss(self) -> bool {
         self.0 & (Self::LEAVING | Self::BROKEN) != 0
+    }
+
+    fn broken(self) -> bool {
+        self.0 & Self::BROKEN != 0
     }
 
     /// The group's end was announced: a move away from it is a planned one.
@@ -176,6 +182,11 @@ impl GroupState {
         self.set_signs(Signs::of(group), silence_counts_from(group, self.age_ms(), now));
     }
 
+    /// The leader refused a connection: running streams need not wait until a probe has seen it too. Holds until the next snapshot.
+    pub fn refused(&self) {
+        self.set_signs(Signs(self.signs().0 | Signs::BROKEN), self.age_ms());
+    }
+
     /// The incarnation left the snapshot: idle connections are closed, running requests are told.
     pub fn retire(&self) {
         self.set_signs(Signs::gone(), self.age_ms());
@@ -214,11 +225,44 @@ impl GroupState {
 
 /// `age`: milliseconds since the incarnation was first seen.
 fn silence_counts_from(group: &ReplicaGroup, age: u64, now: SystemTime) -> u64 {
-    if group.broken && group.drain.is_none() {
+    if Signs::of(group).broken() && group.drain.is_none() {
         return age;
     }
     let Some(drain) = &group.drain else { return 0 };
     let until = drain.followers_until.map_or(drain.streams_until, |followers| followers.min(drain.streams_until));
     let left = until.duration_since(now).unwrap_or_default();
     age.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn signs(edit: impl FnOnce(&mut ReplicaGroup)) -> Signs {
+        let mut group = testing::group(0);
+        edit(&mut group);
+        Signs::of(&group)
+    }
+
+    #[test]
+    fn silence_is_a_loss_where_the_group_cannot_serve() {
+        assert!(!Signs::default().silence_is_loss());
+        assert!(signs(|g| g.broken = true).silence_is_loss());
+        assert!(signs(|g| g.reasons = vec![Reason::ProbeRefused]).silence_is_loss());
+        assert!(signs(|g| g.reasons = vec![Reason::HealthFailed]).silence_is_loss());
+        assert!(!signs(|g| g.reasons = vec![Reason::ProbeTimeout]).silence_is_loss(), "a busy engine is slow to answer probes");
+    }
+
+    #[test]
+    fn a_refused_connection_counts_until_the_next_snapshot() {
+        let now = SystemTime::now();
+        let group = testing::group(0);
+        let state = GroupState::new(&group, 1, now);
+        assert!(state.lost_after(Duration::ZERO).is_none());
+        state.refused();
+        assert!(state.signs().silence_is_loss() && state.lost_after(Duration::ZERO).is_some());
+        state.update(&group, now);
+        assert!(!state.signs().silence_is_loss());
+    }
 }

@@ -64,7 +64,7 @@ pub async fn on(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carrie
     };
     let cause = label(broke.cause);
     let mut way = None;
-    let result = if allowed { steps(job, watch, &broke, &mut way).await } else { Err(refused(Refusal::Moves, &broke)) };
+    let result = if allowed { steps(job, watch, &broke, &mut way).await } else { finish_or_refuse(job, watch, &broke) };
     let outcome = match &result {
         Ok(_) => ResumeResult::Resumed,
         Err(Reject::NotResumable { .. }) => ResumeResult::Refused,
@@ -87,6 +87,15 @@ async fn fresh(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carried
     })?;
     watch.begin_fresh();
     Ok(Carried::Opened(opened))
+}
+
+/// No move is left; a text that is whole already needs none.
+fn finish_or_refuse(job: &Job, watch: &mut Watch, broke: &Break) -> Result<Carried, Reject> {
+    let plan = watch.stream().plan(&job.body().to_bytes(), Caps { tokenize: false, ..Caps::default() }, &job.settings().resume);
+    if let Plan::Finish(events) = plan {
+        return Ok(Carried::Finish(events));
+    }
+    Err(refused(Refusal::Moves, broke))
 }
 
 async fn steps(job: &mut Job, watch: &mut Watch, broke: &Break, way: &mut Option<Way>) -> Result<Carried, Reject> {
