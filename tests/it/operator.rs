@@ -143,6 +143,73 @@ async fn lowered_replicas_end_aborted_and_a_deleted_deployment_takes_everything_
 }
 
 #[tokio::test]
+async fn confirmed_retirement_drains_and_takes_the_surplus_away() -> Outcome<()> {
+    let cluster = Cluster::new("op-retire").await?;
+    let config = OperatorConfig { confirm_retirement: true, ..deployments::config(&cluster) };
+    let deployed = Deployed::up(&cluster, deployments::managed("demo", 2, 1), config).await?;
+    let kept = deployed.member(0, 0)?.uid;
+    deployed.operator.scale(cluster.namespace(), "demo", "server", 1).await?;
+    eventually(PATIENCE, "one replica", || async {
+        let pods = cluster::pods(cluster.client(), cluster.namespace()).await.map_err(|error| error.to_string())?;
+        let status = deployed.object().await.map_err(|error| error.to_string())?.data["status"].clone();
+        if pods.len() == 1 && status["retirement"].is_null() { Ok(()) } else { Err(format!("{} Pods, {status}", pods.len())) }
+    })
+    .await?;
+    assert_eq!(deployed.member(0, 0)?.uid, kept);
+    Ok(())
+}
+
+#[tokio::test]
+async fn gated_role_is_selected_by_eligibility_and_loses_it_with_a_follower() -> Outcome<()> {
+    let cluster = Cluster::new("op-gate").await?;
+    let config = OperatorConfig { eligibility: true, ..deployments::config(&cluster) };
+    let mut object = deployments::managed("demo", 1, 2);
+    object["spec"]["engine"]["version"] = json!("0.29.0");
+    let deployed = Deployed::up(&cluster, object, config).await?;
+    let selected = |wanted: usize| {
+        let client = cluster.client().clone();
+        let namespace = cluster.namespace().to_owned();
+        async move {
+            let service = Api::<Service>::namespaced(client.clone(), &namespace).get("demo-server").await?;
+            let terms: Vec<_> = service.spec.and_then(|spec| spec.selector).unwrap_or_default().into_iter().collect();
+            let gated = terms.iter().any(|(key, _)| key == "modeldeployment.gpustack.ai/endpoint-eligible");
+            let labels: Vec<_> = terms.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(client, &namespace);
+            let count = pods.list(&ListParams::default().labels(&labels.join(","))).await?.items.len();
+            Ok::<_, kube::Error>((gated && count == wanted).then_some(()).ok_or(format!("{count} Pods by {labels:?}")))
+        }
+    };
+    let wait = |wanted: usize| {
+        eventually(PATIENCE, "selected Pods", move || {
+            let look = selected(wanted);
+            async move { look.await.map_err(|error| error.to_string())? }
+        })
+    };
+    wait(1).await?;
+    deployed.operator.set_ready(cluster.namespace(), "demo-server-r0-m1", false)?;
+    wait(0).await?;
+    deployed.operator.set_ready(cluster.namespace(), "demo-server-r0-m1", true)?;
+    wait(1).await
+}
+
+#[tokio::test]
+async fn nothing_is_admitted_while_admission_is_held() -> Outcome<()> {
+    let cluster = Cluster::new("op-hold").await?;
+    let deployed = Deployed::up(&cluster, deployments::take_over("demo", 1, 1), deployments::config(&cluster)).await?;
+    // Ten seconds of real time: the slot is seen waiting well within them, and the test's patience is longer.
+    deployed.operator.hold_admission(std::time::Duration::from_secs(500)).await;
+    deployed.roll().await?;
+    eventually(PATIENCE, "gated replacement", || async {
+        let slot = slot(&deployed.object().await.map_err(|error| error.to_string())?);
+        if slot == Some((0, "WaitingForAdmission".to_owned())) { Ok(()) } else { Err(format!("{slot:?}")) }
+    })
+    .await?;
+    let pods = cluster::pods(cluster.client(), cluster.namespace()).await?;
+    assert!(pods.values().all(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none())), "{pods:?}");
+    deployed.wait_settled().await
+}
+
+#[tokio::test]
 async fn a_cluster_with_nodes_is_refused() -> Outcome<()> {
     let server = ApiServer::start(Options::default()).await?;
     let client = server.client().await?;

@@ -177,3 +177,28 @@ async fn pod_of_another_owner_gets_nothing() -> Outcome<()> {
     served.check_followers();
     Ok(())
 }
+
+#[tokio::test]
+async fn every_rank_of_an_external_dp_replica_serves() -> Outcome<()> {
+    let cluster = Cluster::new("serve-ranks").await?;
+    let mut object = deployments::managed("demo", 1, 2);
+    object["spec"]["roles"][0]["extraArgs"] = json!(["--data-parallel-rank", "$(GPUSTACK_MEMBER_INDEX)"]);
+    object["spec"]["engine"]["version"] = json!("0.29.0");
+    let config = loadtest::operator::OperatorConfig { eligibility: true, ..deployments::config(&cluster) };
+    let deployed = Deployed::up(&cluster, object, config).await?;
+    let gateway = GatewayHandle::start_ready(Options::new(source(&cluster).await?)).await?;
+    eventually(PATIENCE, "requests at both ranks", || async {
+        let answer = gateway.chat(&ask("rank", 3)).await.map_err(|error| error.to_string())?;
+        let mut seen = Vec::new();
+        for member in 0..2 {
+            let rank = deployed.member(0, member).map_err(|error| error.to_string())?;
+            let metrics =
+                http::get(&format!("http://{}:{}/metrics", rank.address, rank.port)).await.map_err(|error| error.to_string())?.text();
+            let tokens = metrics.lines().find(|line| line.starts_with("vllm:generation_tokens_total")).unwrap_or_default().to_owned();
+            // More than the probe's one token.
+            seen.push(tokens.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).unwrap_or_default() >= 3.0);
+        }
+        if seen == [true, true] { Ok(()) } else { Err(format!("{} {seen:?} {}", answer.status, answer.text())) }
+    })
+    .await
+}

@@ -143,3 +143,73 @@ fn take_down(view: &View) -> Vec<Action> {
     }
     actions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{deployment, stand, view};
+    use super::*;
+    use serde_json::json;
+
+    fn rules() -> Rules {
+        let moment = Moment { now: k8s_openapi::jiff::Timestamp::UNIX_EPOCH, time_scale: 1.0, confirmed: false };
+        Rules { moment, eligibility: true }
+    }
+
+    fn position(actions: &[Action], matches: impl Fn(&Action) -> bool) -> usize {
+        actions.iter().position(matches).unwrap_or(usize::MAX)
+    }
+
+    #[test]
+    fn a_slot_is_written_before_anything_is_deleted() {
+        let old = deployment(json!({"size": 2, "replicas": 2, "command": ["x"]}));
+        let mut view = view(deployment(json!({"size": 2, "replicas": 2, "command": ["y"]})));
+        stand(&mut view, &old, 0);
+        stand(&mut view, &old, 1);
+        let actions = pass(&view, rules());
+        let written = position(&actions, |action| matches!(action, Action::SetSlots(_)));
+        let deleted = position(&actions, |action| matches!(action, Action::DeletePod { .. }));
+        assert!(written < deleted && deleted < actions.len(), "{actions:?}");
+    }
+
+    #[test]
+    fn a_settled_deployment_asks_for_nothing_but_services_and_status() {
+        let mut view = view(deployment(json!({"size": 2})));
+        let old = view.deployment.clone();
+        stand(&mut view, &old, 0);
+        let actions = pass(&view, rules());
+        let quiet = |action: &Action| matches!(action, Action::ApplyService(_) | Action::SetStatus(_));
+        assert!(actions.iter().all(quiet), "{actions:?}");
+    }
+
+    #[test]
+    fn the_deployment_is_released_when_its_last_pod_is_gone() {
+        let mut view = view(deployment(json!({})));
+        let old = view.deployment.clone();
+        stand(&mut view, &old, 0);
+        view.deployment.deleting = true;
+        let released = |view: &View| pass(view, rules()).contains(&Action::HoldDeployment(false));
+        assert!(!released(&view));
+        view.pods.clear();
+        assert!(released(&view));
+    }
+
+    #[test]
+    fn only_whole_replicas_of_verified_engines_are_eligible() {
+        let mut deployment = deployment(json!({"size": 2}));
+        deployment.spec.engine.version = "0.29.0".to_owned();
+        let mut view = view(deployment.clone());
+        stand(&mut view, &deployment, 0);
+        let label = |view: &View| {
+            let labels = pass(view, rules()).into_iter().filter(|action| matches!(action, Action::SetLabel { .. }));
+            labels.collect::<Vec<_>>()
+        };
+        let name = "demo-server-r0-m0".to_owned();
+        assert_eq!(label(&view), [Action::SetLabel { name: name.clone(), key: keys::ELIGIBLE, on: true }]);
+        if let Some(labels) = view.pods[0].metadata.labels.as_mut() {
+            labels.insert(keys::ELIGIBLE.to_owned(), "true".to_owned());
+        }
+        assert_eq!(label(&view), []);
+        view.pods[1].status = None;
+        assert_eq!(label(&view), [Action::SetLabel { name, key: keys::ELIGIBLE, on: false }]);
+    }
+}
