@@ -60,6 +60,20 @@ async fn p14_informational_answers_are_not_taken_for_the_answer() -> Outcome<()>
 }
 
 #[tokio::test]
+async fn p8_an_answer_without_content_has_no_length() -> Outcome<()> {
+    let bytes = "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\nx-a: 1\r\n\r\n";
+    let (gateway, _engine) = strict(move |_| send(bytes)).await?;
+    let mut wire = Wire::open(&gateway).await?;
+    for _ in 0..2 {
+        wire.send(post("", CHAT)).await?;
+        let head = wire.head().await?;
+        assert_eq!((head.status(), head.get("content-length"), head.get("transfer-encoding")), (204, None, None));
+        assert_eq!(head.get("x-a"), Some("1"));
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn h12_an_answer_has_a_length_or_a_coding() -> Outcome<()> {
     for status in [200, 400, 404] {
         let body = format!("{{\"status\":{status}}}");

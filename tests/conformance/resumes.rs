@@ -87,11 +87,14 @@ fn check(name: &str, body: &Value, seen: &Seen) {
     assert_eq!((seen.ids.len(), seen.roles, seen.finish.as_deref()), (1, 1, Some("length")), "{name}: {seen:?}");
 }
 
+/// A fault behind so many events.
+type Behind = fn(u64) -> Fault;
+
 /// Endings of one request at its first leader, each behind several numbers of events.
 #[tokio::test]
 async fn a_stream_that_breaks_is_carried_on_exactly() -> Outcome<()> {
     let pair = Pair::up(Pace::none(), "probe: {warming_interval: 50ms, serving_interval: 1h}\nretry: {burst: 1000}\n").await?;
-    let endings: [(&str, fn(u64) -> Fault); 7] = [
+    let endings: [(&str, Behind); 7] = [
         ("reset", |events| Fault::ResetAfter { events }),
         ("fin", |events| Fault::FinAfter { events }),
         ("abort", |events| Fault::AbortAfter { events }),

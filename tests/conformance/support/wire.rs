@@ -129,7 +129,7 @@ impl Wire {
         while find(&seen, needle.as_bytes()).is_none() {
             match self.0.chunk().await? {
                 Chunk::Data(data) => seen.extend(data),
-                end => return Err(format!("{end:?} before {needle:?}, behind {:?}", tail(&seen)).into()),
+                end @ (Chunk::Last(_) | Chunk::Cut) => return Err(format!("{end:?} before {needle:?}, behind {:?}", tail(&seen)).into()),
             }
         }
         Ok(seen)
