@@ -68,21 +68,25 @@ pub async fn serve(caller: Caller, request: Request<Incoming>) -> Answered {
     response
 }
 
-/// Requests that are answered without a leader; `None`: a routed one.
+/// Requests that are answered without a leader; `None`: a routed one, whose authority is checked when it is read.
 fn special(gateway: &Gateway, parts: &Parts, route: Route) -> Option<Result<Response<Bytes>, Reject>> {
     if headers::has_looped(&parts.headers, &gateway.identity.name) {
         return Some(Err(Reject::Loop));
     }
-    match (route, &parts.method) {
-        (Route::Other, _) => Some(Err(Reject::UnknownPath)),
+    let answer = match (route, &parts.method) {
+        (Route::Other, _) => Err(Reject::UnknownPath),
         (Route::Models, &Method::GET | &Method::HEAD) => {
             let rest = parts.uri.path().strip_prefix("/v1/models").unwrap_or_default();
-            let host = headers::authority(&parts.uri, &parts.headers, parts.version).map_err(|what| Reject::BadRequest(what.to_owned()));
-            Some(host.and_then(|_| models::answer(&gateway.tables.load(), rest)))
+            models::answer(&gateway.tables.load(), rest)
         }
-        (Route::Models, _) => Some(Err(Reject::MethodNotAllowed("GET, HEAD"))),
-        (_, &Method::POST) => None,
-        _ => Some(Err(Reject::MethodNotAllowed("POST"))),
+        (Route::Models, _) => Err(Reject::MethodNotAllowed("GET, HEAD")),
+        (_, &Method::POST) => return None,
+        _ => Err(Reject::MethodNotAllowed("POST")),
+    };
+    // RFC 9112 3.2: a request without a valid Host is refused for that, whatever it asks.
+    match headers::authority(&parts.uri, &parts.headers, parts.version) {
+        Ok(_) => Some(answer),
+        Err(what) => Some(Err(Reject::BadRequest(what.to_owned()))),
     }
 }
 
