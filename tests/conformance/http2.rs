@@ -104,6 +104,27 @@ async fn t1_t2_malformed_requests_are_reset() -> Outcome<()> {
     Ok(())
 }
 
+/// What closes an HTTP/1.1 connection ends only a stream here, and no connection-specific field is sent.
+#[tokio::test]
+async fn t1_refusals_leave_the_connection_alone() -> Outcome<()> {
+    let engine = ScriptedEngine::start(|_| send(answer(200, "connection: close\r\n", "{}")))?;
+    let gateway = over(&[engine.leader("m")], "limits: {body_bytes: 1MiB}\nprobe: {serving_interval: 1h}\n").await?;
+    let mut h2 = H2::connect(&gateway).await?;
+    h2.headers(1, &POST.into_iter().chain([("content-length", "2000000")]).collect::<Vec<_>>(), false).await?;
+    let refused = h2.answer(1).await?;
+    assert_eq!(refused.status, 413, "{refused:?}");
+    let fields: Vec<(&str, &str)> =
+        POST.into_iter().map(|(name, value)| (name, if name == ":path" { "/unknown" } else { value })).collect();
+    h2.headers(3, &fields, true).await?;
+    assert_eq!(h2.answer(3).await?.status, 404);
+    for stream in [5, 7] {
+        h2.post(stream, &[], CHAT).await?;
+        let passed = h2.answer(stream).await?;
+        assert_eq!((passed.status, passed.ended), (200, Ended::Clean));
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn t10_concurrent_streams_are_capped() -> Outcome<()> {
     let engine = ScriptedEngine::start(|_| vec![Step::Hold])?;

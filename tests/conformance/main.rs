@@ -12,6 +12,7 @@ mod cancellation;
 mod clocks;
 mod engine_connections;
 mod events;
+mod group_truth;
 mod holds;
 mod http2;
 mod names;

@@ -53,8 +53,10 @@ async fn h1_host_is_there_once_and_valid() -> Outcome<()> {
     for (name, fields) in cases {
         let answer = Wire::ask(&gateway, with_length(fields)).await?;
         assert_eq!((answer.status(), answer.code()?.as_str()), (400, "invalid_request"), "{name}");
-        let listed = Wire::ask(&gateway, format!("GET /v1/models HTTP/1.1\r\n{fields}\r\n")).await?;
-        assert_eq!(listed.status(), 400, "{name}");
+        for path in ["/v1/models", "/v1/chat/completions", "/unknown"] {
+            let other = Wire::ask(&gateway, format!("GET {path} HTTP/1.1\r\n{fields}\r\n")).await?;
+            assert_eq!(other.status(), 400, "{name}: {path}");
+        }
     }
     assert_eq!(engine.received().len(), 0);
     Ok(())
