@@ -219,3 +219,40 @@ async fn a_cluster_with_nodes_is_refused() -> Outcome<()> {
     assert!(matches!(refused, Err(OperatorError::HasNodes(1))), "{refused:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn the_command_obeys_its_control_port_and_ends_by_sigterm() -> Outcome<()> {
+    let cluster = Cluster::new("op-command").await?;
+    cluster.api("ModelDeployment").create(&PostParams::default(), &serde_json::from_value(deployments::take_over("demo", 1, 1))?).await?;
+    let dir = tempfile::tempdir()?;
+    let kubeconfig = cluster.server().kubeconfig();
+    let mut args: Vec<std::ffi::OsString> = ["operator", "--control", "127.0.0.1:0", "--time-scale", "0.02"].map(Into::into).into();
+    args.extend(["--namespace".into(), cluster.namespace().into(), "--kubeconfig".into(), kubeconfig.into()]);
+    let program = tests::binaries::loadtest().await?.to_owned();
+    let spec = tests::process::Spec { program, args, env: vec![], log: dir.path().join("log"), litter: None };
+    let process = tests::process::Process::start(spec)?;
+    let control = eventually(PATIENCE, "control port", || async {
+        let log = process.log();
+        let (_, rest) = log.split_once("127.0.0.1:").ok_or_else(|| log.clone())?;
+        Ok(format!("http://127.0.0.1:{}", rest.chars().take_while(char::is_ascii_digit).collect::<String>()))
+    })
+    .await?;
+    let only_pod = || async {
+        let text = tests::http::get(&format!("{control}/pods")).await.map_err(|error| error.to_string())?.text();
+        let pods: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let pod = pods.get(0).filter(|pod| pod["running"] == true).cloned();
+        pod.ok_or(text)
+    };
+    let before = eventually(PATIENCE, "running Pod", only_pod).await?;
+    let kill = format!("{control}/pods/{}/{}/kill", cluster.namespace(), before["name"].as_str().unwrap_or_default());
+    assert_eq!(tests::http::post(&kill, &json!({})).await?.status, 200);
+    eventually(PATIENCE, "restarted container", || async {
+        let pod = only_pod().await?;
+        if pod["restarts"] == 1 && pod["uid"] == before["uid"] { Ok(()) } else { Err(pod.to_string()) }
+    })
+    .await?;
+    assert_eq!(tests::http::post(&format!("{control}/pods/nowhere/nobody/kill"), &json!({})).await?.status, 409);
+    process.signal("TERM")?;
+    assert_eq!(process.wait(PATIENCE).await?, 0);
+    Ok(())
+}
