@@ -248,8 +248,7 @@ async fn wind_down(gateway: &Arc<Gateway>, workers: Workers) -> io::Result<Ended
     }
     let cut = gateway.requests();
     tracing::warn!(hurried, requests = cut, "cutting what is left");
-    gateway.lame_duck.advance(Phase::Cutting);
-    gateway.tables.load().groups().for_each(|group| group.nudge());
+    gateway.cut();
     let dropped = joined.await?;
     Ok(ended(dropped, cut))
 }

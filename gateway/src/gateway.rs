@@ -20,7 +20,7 @@ use crate::proxy::headers::via_version;
 use crate::proxy::ingress::BodyBudget;
 use crate::proxy::kept::KeptTotal;
 use crate::proxy::record::Telemetry;
-use crate::shutdown::LameDuck;
+use crate::shutdown::{LameDuck, Phase};
 use crate::upstream::keys::EngineKeys;
 
 /// See the module.
@@ -98,6 +98,12 @@ impl Gateway {
             group.refused();
         }
         self.report(&group.id, fault);
+    }
+
+    /// Ends what still runs, each stream by an error event.
+    pub fn cut(&self) {
+        self.lame_duck.advance(Phase::Cutting);
+        self.tables.nudge();
     }
 
     /// Tells discovery alone.

@@ -5,7 +5,7 @@
 //! `Tables::rebuild`. Must not: pick (see `proxy::pick`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -132,12 +132,21 @@ pub struct Tables {
     metrics: Arc<Metrics>,
     /// Pool state outlives a pool's absence while somebody waits.
     pools: Mutex<HashMap<Arc<str>, Arc<PoolState>>>,
+    /// Incarnations that left the snapshot while requests still ran there.
+    retired: Mutex<Vec<Weak<GroupState>>>,
 }
 
 impl Tables {
     /// An empty table. `workers`: threads that keep idle connections.
     pub fn new(workers: usize, metrics: Arc<Metrics>) -> Self {
-        Self { current: ArcSwap::default(), changed: watch::Sender::new(0), workers, metrics, pools: Mutex::default() }
+        Self {
+            current: ArcSwap::default(),
+            changed: watch::Sender::new(0),
+            workers,
+            metrics,
+            pools: Mutex::default(),
+            retired: Mutex::default(),
+        }
     }
 
     /// The table to route one request by.
@@ -173,12 +182,27 @@ impl Tables {
             if !table.groups.contains_key(&group.id)
                 && let Some(state) = previous.groups.get(&group.id)
             {
-                state.retire();
+                self.retire(state);
             }
         }
         states.retain(|model, state| tell(&table, model, state));
         drop(states);
         self.changed.send_modify(|n| *n += 1);
+    }
+
+    /// Wakes every running request, also those at incarnations that are in no snapshot any more.
+    pub fn nudge(&self) {
+        self.current.load().groups().for_each(|group| group.nudge());
+        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.iter().filter_map(Weak::upgrade).for_each(|group| group.nudge());
+    }
+
+    fn retire(&self, state: &Arc<GroupState>) {
+        state.retire();
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        // Requests hold their group; where none runs, nothing is kept.
+        retired.retain(|group| group.strong_count() > 0);
+        retired.push(Arc::downgrade(state));
     }
 
     fn group_state(&self, previous: &Table, group: &ReplicaGroup, now: SystemTime) -> Arc<GroupState> {
