@@ -133,7 +133,7 @@ pub struct Tables {
     /// Pool state outlives a pool's absence while somebody waits.
     pools: Mutex<HashMap<Arc<str>, Arc<PoolState>>>,
     /// Incarnations that left the snapshot while requests still ran there.
-    retired: Mutex<Vec<Weak<GroupState>>>,
+    retired: Mutex<HashMap<GroupId, Weak<GroupState>>>,
 }
 
 impl Tables {
@@ -194,22 +194,27 @@ impl Tables {
     pub fn nudge(&self) {
         self.current.load().groups().for_each(|group| group.nudge());
         let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.iter().filter_map(Weak::upgrade).for_each(|group| group.nudge());
+        retired.values().filter_map(Weak::upgrade).for_each(|group| group.nudge());
     }
 
     fn retire(&self, state: &Arc<GroupState>) {
         state.retire();
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         // Requests hold their group; where none runs, nothing is kept.
-        retired.retain(|group| group.strong_count() > 0);
-        retired.push(Arc::downgrade(state));
+        retired.retain(|_, group| group.strong_count() > 0);
+        retired.insert(state.id.clone(), Arc::downgrade(state));
+    }
+
+    /// An incarnation that was gone and is shown again while its requests still run: they are told that nothing is lost.
+    fn come_back(&self, id: &GroupId) -> Option<Arc<GroupState>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).remove(id)?.upgrade()
     }
 
     fn group_state(&self, previous: &Table, group: &ReplicaGroup, now: SystemTime) -> Arc<GroupState> {
-        match previous.groups.get(&group.id) {
+        match previous.groups.get(&group.id).cloned().or_else(|| self.come_back(&group.id)) {
             Some(state) => {
                 state.update(group, now);
-                state.clone()
+                state
             }
             None => Arc::new(GroupState::new(group, self.workers, now)),
         }
