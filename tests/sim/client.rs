@@ -49,6 +49,8 @@ pub(crate) struct Report {
     pub(crate) verdict: Verdict,
     /// What came.
     pub(crate) heard: Heard,
+    /// When it ended.
+    pub(crate) ended: Duration,
     /// Longest time without a byte, once the head had come.
     pub(crate) silence: Duration,
 }
@@ -81,7 +83,7 @@ pub(crate) async fn run(scene: Arc<Scene>, gateway: Arc<Gateway>, open: Arc<Open
         Some(after) => timeout(after, talk).await.unwrap_or(Verdict::Left),
     };
     scene.journal.note(format_args!("{} ended: {verdict:?} {:?}", plan.id, listening.heard.error));
-    Report { plan, verdict, heard: listening.heard, silence: listening.silence }
+    Report { plan, verdict, ended: scene.journal.now(), heard: listening.heard, silence: listening.silence }
 }
 
 struct Listening {
@@ -101,7 +103,7 @@ impl Listening {
 
 async fn talk(socket: tokio::io::DuplexStream, plan: &ClientPlan, listening: &mut Listening) -> Verdict {
     let body = Full::new(Bytes::from(plan.body.to_string()));
-    let request = Request::post("http://gateway/v1/chat/completions")
+    let request = Request::post(format!("http://gateway{}", plan.path))
         .header("host", "gateway")
         .header("content-type", "application/json")
         .header("x-request-id", &plan.id)
@@ -118,7 +120,7 @@ async fn talk(socket: tokio::io::DuplexStream, plan: &ClientPlan, listening: &mu
             Err(error) => nothing(&error),
         }
     } else {
-        *request.uri_mut() = http::Uri::from_static("/v1/chat/completions");
+        *request.uri_mut() = http::Uri::from_static(plan.path);
         match http1::handshake(io).await {
             Ok((mut sender, connection)) => beside(connection, listen(sender.send_request(request), plan, listening)).await,
             Err(error) => nothing(&error),

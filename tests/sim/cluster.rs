@@ -75,6 +75,16 @@ impl Cluster {
         }
         let cluster = self.clone();
         self.scene.tasks.spawn(async move { cluster.take_reports(reports).await });
+        if let Some((at, lasts)) = self.plan.absence {
+            let views = self.views.clone();
+            let from = self.scene.journal.at(at);
+            self.scene.tasks.spawn(async move {
+                sleep_until(from).await;
+                views.set_absent(true);
+                sleep(lasts).await;
+                views.set_absent(false);
+            });
+        }
     }
 
     async fn live(self: Arc<Self>, slot: usize) {
@@ -97,7 +107,8 @@ impl Cluster {
 
     /// Makes the Pods of an incarnation and shows them.
     fn create(self: &Arc<Self>, slot: usize, life: usize) -> GroupId {
-        let truth = Truth::forming(slot, life, self.plan.members, self.plan.managed);
+        let mut truth = Truth::forming(slot, life, self.plan.members, self.plan.managed);
+        truth.next_to_go = self.plan.rollout && slot + 1 == self.plan.slots;
         let (id, host) = (truth.id.clone(), host(slot, life));
         let leader = Leader::new(id.clone(), self.scene.clone());
         self.net.give(&host, &leader);

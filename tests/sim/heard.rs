@@ -101,7 +101,8 @@ impl Heard {
         if self.choices.len() <= at {
             self.choices.resize_with(at + 1, Choice::default);
         }
-        let content = message.and_then(|message| message.get("content")).and_then(Value::as_str).unwrap_or_default();
+        let content = message.and_then(|message| message.get("content")).or(choice.get("text"));
+        let content = content.and_then(Value::as_str).unwrap_or_default();
         let role = message.is_some_and(|message| message.get("role").is_some());
         let heard = &mut self.choices[at];
         let late = heard.finish.is_some() && !content.is_empty();

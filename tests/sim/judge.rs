@@ -6,15 +6,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use discovery::snapshot::GroupId;
-use loadtest::engine::expected_chat;
 use loadtest::engine::whole::Answer;
+use loadtest::engine::{expected_chat, expected_completion};
 
 use crate::arrivals::{Arrival, Ends, How, Told};
 use crate::client::{Report, Verdict};
-use crate::plan::{Break, Plan};
+use crate::plan::{Break, CHAT, Plan};
 
 /// What a dial can take before it proves that a leader is gone.
 const VERIFY: Duration = Duration::from_millis(2500);
+
+/// What a reading client waits for the error event at the gateway's end.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// All that is wrong with how the clients' requests ended.
 pub(crate) fn clients(plan: &Plan, reports: &[Report]) -> Vec<String> {
@@ -23,7 +26,8 @@ pub(crate) fn clients(plan: &Plan, reports: &[Report]) -> Vec<String> {
 
 fn client(plan: &Plan, report: &Report) -> Vec<String> {
     let mut wrong = report.heard.oddities.clone();
-    let due = match expected_chat(&report.plan.body, &plan.persona) {
+    let expected = if report.plan.path == CHAT { expected_chat } else { expected_completion };
+    let due = match expected(&report.plan.body, &plan.persona) {
         Ok(due) => due,
         Err(error) => return vec![format!("the plan's request is refused: {}", error.message)],
     };
@@ -96,6 +100,12 @@ fn times(plan: &Plan, report: &Report) -> Vec<String> {
     if report.plan.stream && report.silence > silence {
         wrong.push(format!("silent for {:?}", report.silence));
     }
+    if let Some((at, grace)) = plan.end
+        && report.plan.slow.is_zero()
+        && report.ended > at + grace + LAST_WORD
+    {
+        wrong.push(format!("not ended with the gateway, but at {:?}", report.ended));
+    }
     wrong
 }
 
@@ -132,9 +142,10 @@ fn request_of(rules: (&Plan, &BTreeMap<GroupId, Ends>), all: &[&Arrival], left: 
     if let Some(unplanned) = too_many_moves(all) {
         wrong.push(format!("moved {unplanned} times after unplanned deaths"));
     }
-    if let Some(Arrival { end: Some((_, How::Left { working: true }, told)), leader, .. }) = all.last()
+    if let Some(Arrival { end: Some((at, How::Left { working: true }, told)), leader, .. }) = all.last()
         && !left
         && !told.silence_is_loss
+        && rules.0.end.is_none_or(|(closing, grace)| *at < closing + grace)
     {
         wrong.push(format!("given up at {} while it worked", leader.0));
     }

@@ -29,9 +29,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Seeds that are played by default.
 const SEEDS: u64 = 200;
 
-/// Plays a seed; panics with all that happened if anything is wrong.
-fn check(seed: u64) {
-    let outcome = world::play(seed).unwrap();
+/// Plays a plan; panics with all that happened if anything is wrong.
+fn check(plan: plan::Plan) {
+    let seed = plan.seed;
+    let outcome = world::play(plan);
     let wrong = outcome.wrong.join("\n");
     assert!(wrong.is_empty(), "seed {seed} failed; LEADGATE_SIM_SEED={seed} plays it again\n{}\n{wrong}", outcome.journal);
 }
@@ -43,8 +44,8 @@ fn number(variable: &str) -> Option<u64> {
 #[test]
 fn every_seed_keeps_every_promise() {
     if let Some(seed) = number("LEADGATE_SIM_SEED") {
-        check(seed);
-        println!("{}", world::play(seed).unwrap().journal);
+        check(plan::Plan::of(seed));
+        println!("{}", world::play(plan::Plan::of(seed)).journal);
         return;
     }
     let seeds = number("LEADGATE_SIM_SEEDS").unwrap_or(SEEDS);
@@ -53,7 +54,7 @@ fn every_seed_keeps_every_promise() {
     let failed: Vec<(u64, Vec<String>)> = std::thread::scope(|scope| {
         let play = || -> Vec<(u64, Vec<String>)> {
             let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds));
-            mine.map(|seed| (seed, world::play(seed).unwrap().wrong)).filter(|(_, wrong)| !wrong.is_empty()).collect()
+            mine.map(|seed| (seed, world::play(plan::Plan::of(seed)).wrong)).filter(|(_, wrong)| !wrong.is_empty()).collect()
         };
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(play)).collect();
         running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -63,6 +64,6 @@ fn every_seed_keeps_every_promise() {
     }
     if let Some(first) = failed.iter().map(|(seed, _)| *seed).min() {
         println!("{} of {seeds} seeds failed", failed.len());
-        check(first);
+        check(plan::Plan::of(first));
     }
 }

@@ -8,11 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Config, PoolSettings};
+use loadtest::engine::template::RAW_MARK;
 use loadtest::engine::{Persona, Template};
 use loadtest::text::Rng;
 use serde_json::{Value, json};
 
-/// Troubles and clients come within this time.
+/// The path of chats.
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+/// The path of texts.
+pub(crate) const COMPLETIONS: &str = "/v1/completions";
+/// Troubles and clients come within this time, in milliseconds.
 const SPAN: usize = 40_000;
 
 /// One run.
@@ -44,6 +49,12 @@ pub(crate) struct Plan {
     pub(crate) clients: Vec<ClientPlan>,
     /// What goes wrong, by time.
     pub(crate) troubles: Vec<Trouble>,
+    /// When the deployment is in no snapshot, and for how long.
+    pub(crate) absence: Option<(Duration, Duration)>,
+    /// When the gateway begins to end, and the grace of what runs then.
+    pub(crate) end: Option<(Duration, Duration)>,
+    /// The highest slot is said to be the next to go.
+    pub(crate) rollout: bool,
 }
 
 /// One client and its one request.
@@ -53,7 +64,9 @@ pub(crate) struct ClientPlan {
     pub(crate) at: Duration,
     /// `X-Request-Id`.
     pub(crate) id: String,
-    /// Of `/v1/chat/completions`.
+    /// `/v1/chat/completions` or `/v1/completions`.
+    pub(crate) path: &'static str,
+    /// As sent.
     pub(crate) body: Value,
     /// Wants a stream.
     pub(crate) stream: bool,
@@ -65,6 +78,18 @@ pub(crate) struct ClientPlan {
     pub(crate) buffer: usize,
     /// HTTP/2 instead of 1.1.
     pub(crate) h2: bool,
+}
+
+impl ClientPlan {
+    /// Makes it a request of `/v1/completions` with the same fields.
+    fn complete_text(&mut self) {
+        let Some(fields) = self.body.as_object_mut() else { return };
+        let content = fields.remove("messages").and_then(|messages| messages[0]["content"].as_str().map(str::to_owned));
+        fields.insert("prompt".to_owned(), format!("{}{RAW_MARK}", content.unwrap_or_default()).into());
+        // Engines generate 16 tokens of a text where nobody says how many.
+        fields.entry("max_tokens").or_insert(400.into());
+        self.path = COMPLETIONS;
+    }
 }
 
 /// Something that goes wrong at one slot.
@@ -168,13 +193,42 @@ impl Plan {
             announced,
             clients: Vec::new(),
             troubles: Vec::new(),
+            absence: None,
+            end: None,
+            rollout: false,
         };
         plan.clients = (0..6 + rng.below(9)).map(|n| client(rng, seed, n)).collect();
         // A request moves to so many leaders and no further: with more replacements than that some would rightly fail.
         let troubles = if announced { 1 + rng.below(3) } else { 2 + rng.below(7) };
         plan.troubles = (0..troubles).map(|_| trouble(rng, slots, announced)).collect();
         plan.troubles.sort_by_key(|trouble| trouble.at);
+        plan.more(rng);
         plan
+    }
+
+    /// What was added to the plans later.
+    fn more(&mut self, rng: &mut Rng) {
+        self.rollout = rng.chance(40);
+        for client in &mut self.clients {
+            if rng.chance(12) {
+                client.complete_text();
+            }
+        }
+        if self.announced {
+            return;
+        }
+        if rng.chance(12) {
+            self.absence = Some((millis(rng, 1000, SPAN), millis(rng, 100, 20_000)));
+        }
+        if rng.chance(12) {
+            self.end_at(millis(rng, 5000, SPAN), millis(rng, 100, 20_000));
+        }
+    }
+
+    /// The gateway is told to end at `at`: who would come later is not let in.
+    pub(crate) fn end_at(&mut self, at: Duration, grace: Duration) {
+        self.end = Some((at, grace));
+        self.clients.retain(|client| client.at < at);
     }
 
     /// Settings of the pool.
@@ -239,6 +293,7 @@ fn client(rng: &mut Rng, seed: u64, n: usize) -> ClientPlan {
     ClientPlan {
         at: millis(rng, 0, SPAN),
         id: format!("r{n}"),
+        path: CHAT,
         body,
         stream,
         leaves: rng.chance(15).then(|| millis(rng, 0, 20_000)),

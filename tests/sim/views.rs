@@ -32,7 +32,10 @@ struct Inner {
     /// When the last event of an incarnation arrives.
     last: BTreeMap<GroupId, Instant>,
     generation: u64,
-    states: BTreeMap<GroupId, Arc<GroupState>>,
+    /// The deployment is deleted, as far as the snapshot says.
+    absent: bool,
+    /// A group that was absent comes back with another state.
+    states: BTreeMap<(GroupId, usize), Arc<GroupState>>,
 }
 
 impl Views {
@@ -75,13 +78,28 @@ impl Views {
             Some(group) => _ = inner.shown.insert(place, Arc::new(group)),
             None => _ = inner.shown.remove(&place),
         }
+        self.publish(&mut inner);
+        self.scene.arrivals.news(&id, self.scene.journal.now());
+    }
+
+    /// Takes the deployment out of the snapshot, or puts it back.
+    pub(crate) fn set_absent(&self, absent: bool) {
+        let mut inner = self.inner();
+        self.scene.journal.note(format_args!("shown: deployment {}", if absent { "deleted" } else { "back" }));
+        inner.absent = absent;
+        self.publish(&mut inner);
+        for state in inner.states.values() {
+            self.scene.arrivals.news(&state.id, self.scene.journal.now());
+        }
+    }
+
+    fn publish(&self, inner: &mut Inner) {
         inner.generation += 1;
-        let snapshot = self.snapshot(&inner);
+        let snapshot = self.snapshot(inner);
         self.gateway.tables.rebuild(Arc::new(snapshot), &self.gateway.config.load(), self.wall());
         for state in self.gateway.tables.load().groups() {
-            inner.states.insert(state.id.clone(), state.clone());
+            inner.states.insert((state.id.clone(), Arc::as_ptr(state) as usize), state.clone());
         }
-        self.scene.arrivals.news(&id, self.scene.journal.now());
     }
 
     fn snapshot(&self, inner: &Inner) -> Snapshot {
@@ -97,7 +115,7 @@ impl Views {
             generation: inner.generation,
             source: "simulation",
             published: Some(self.wall()),
-            pools: BTreeMap::from([(model, Arc::new(pool))]),
+            pools: if inner.absent { BTreeMap::new() } else { BTreeMap::from([(model, Arc::new(pool))]) },
             ..Snapshot::default()
         }
     }

@@ -12,11 +12,12 @@ use discovery::dial::Dialer;
 use gateway::gateway::Gateway;
 use gateway::proxy::dice::Dice;
 use gateway::proxy::record::Telemetry;
+use gateway::shutdown::Phase;
 use gateway::telemetry::metrics::Metrics;
 use gateway::telemetry::recent::Recent;
 use gateway::telemetry::traces::Traces;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::arrivals::Arrivals;
 use crate::client::{self, Open, Report};
@@ -43,11 +44,15 @@ pub(crate) struct Outcome {
     pub(crate) journal: String,
 }
 
-/// Plays a seed.
-pub(crate) fn play(seed: u64) -> Result<Outcome, Box<dyn std::error::Error>> {
+/// Plays a plan.
+pub(crate) fn play(plan: Plan) -> Outcome {
+    try_play(plan).unwrap_or_else(|error| Outcome { wrong: vec![error.to_string()], journal: String::new() })
+}
+
+fn try_play(plan: Plan) -> Result<Outcome, Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
-        let world = World::build(Arc::new(Plan::of(seed)))?;
+        let world = World::build(Arc::new(plan))?;
         Ok(world.run().await)
     })
 }
@@ -88,6 +93,15 @@ impl World {
         let mut clients = JoinSet::new();
         for plan in self.plan.clients.clone() {
             clients.spawn(client::run(self.scene.clone(), self.gateway.clone(), self.open.clone(), plan));
+        }
+        if let Some((at, grace)) = self.plan.end {
+            let (gateway, from) = (self.gateway.clone(), self.scene.journal.at(at));
+            self.scene.tasks.spawn(async move {
+                sleep_until(from).await;
+                gateway.lame_duck.advance(Phase::Closing);
+                sleep(grace).await;
+                gateway.cut();
+            });
         }
         let ended = timeout(LONGEST, clients.join_all()).await;
         sleep(SETTLE).await;
@@ -137,7 +151,7 @@ impl World {
     fn head(&self) -> String {
         let plan = &self.plan;
         let mut head = format!(
-            "seed {}: {} slots of {} members, managed {}, grace {:?}, pace {:?}, watch delay {} ms\n{:?}\n{:?}\n{:?}\n",
+            "seed {}: {} slots of {} members, managed {}, grace {:?}, pace {:?}, watch delay {} ms, absence {:?}, end {:?}\n{:?}\n{:?}\n{:?}\n",
             plan.seed,
             plan.slots,
             plan.members,
@@ -145,6 +159,8 @@ impl World {
             plan.grace,
             plan.pace,
             plan.watch_delay,
+            plan.absence,
+            plan.end,
             plan.settings().hold,
             plan.settings().retry,
             plan.settings().resume,
