@@ -11,6 +11,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Version};
+use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::timeout;
@@ -139,7 +140,10 @@ pub async fn read(
 
 async fn collect(mut body: Incoming, limits: &Limits, charge: &mut BodyCharge) -> Result<(RequestBody, Scan), Reject> {
     let (mut builder, mut scan) = (BodyBuilder::default(), Scan::default());
-    while let Some(frame) = next_frame(&mut body, limits.body_timeout).await? {
+    // A body of known length that is whole needs no further look: hyper would only say so at another poll.
+    while !body.is_end_stream()
+        && let Some(frame) = next_frame(&mut body, limits.body_timeout).await?
+    {
         // Trailers of a request are dropped (RFC 9110 6.5.1).
         let Ok(chunk) = frame.into_data() else { continue };
         if builder.bytes() as u64 + chunk.len() as u64 > limits.body_bytes {

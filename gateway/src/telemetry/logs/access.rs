@@ -149,7 +149,7 @@ impl AccessLog {
                 line.pair(name, value);
             }
         }
-        self.writer.line(line.end());
+        self.writer.line(&line.end());
     }
 }
 

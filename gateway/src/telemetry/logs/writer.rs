@@ -1,30 +1,99 @@
-//! A bounded queue of finished lines and the thread that writes them.
+//! A bounded buffer of finished lines and the thread that writes them.
 //!
-//! Owns: the queue. Must not: make its caller wait: a full queue drops the line and counts it, because a stuck log pipe must not stop
-//! requests. Next step: standard error.
+//! Owns: the buffer. Must not: make its caller wait: a full buffer drops the line and counts it, because a stuck log pipe must not stop
+//! requests. Lines are gathered for [`GATHER`] and written together: a wake-up and a system call for each access line cost more than all else
+//! that the gateway does for a small request. Next step: standard error.
 
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines in the queue at most.
-const LINES: usize = 8192;
-/// Bytes of one line at most; the rest is cut. Together: 128 MiB of queue in the worst case, a few MiB in practice.
+/// How long the first line of a write waits for others.
+const GATHER: Duration = Duration::from_millis(20);
+/// Bytes that are written without waiting longer.
+const ENOUGH: usize = 64 * 1024;
+/// Bytes that wait, at most; as many can be in the thread's hands.
+const BYTES: usize = 8 * 1024 * 1024;
+/// Bytes of one line at most; the rest is cut.
 const LINE_BYTES: usize = 16 * 1024;
+/// Memory kept for the next lines after a burst.
+const KEPT: usize = 2 * ENOUGH;
 
-enum Item {
-    Line(Vec<u8>),
-    Flush(SyncSender<()>),
+/// What waits for the thread.
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// Told when all lines before them are written.
+    flushes: Vec<SyncSender<()>>,
+    /// No writing end is left.
+    closed: bool,
 }
 
-/// Writing end of the queue.
+impl Waiting {
+    /// Not worth waiting for more.
+    fn pressing(&self) -> bool {
+        self.lines.len() >= ENOUGH || !self.flushes.is_empty() || self.closed
+    }
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    waiting: Mutex<Waiting>,
+    /// The thread has something to do.
+    wake: Condvar,
+}
+
+impl Buffer {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what waits, and wakes the thread when it sleeps for the want of a line or need not gather any longer.
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let mut waiting = self.lock();
+        let (idle, pressing) = (waiting.lines.is_empty(), waiting.pressing());
+        let result = change(&mut waiting);
+        let wake = (idle && !waiting.lines.is_empty()) || (!pressing && waiting.pressing());
+        drop(waiting);
+        if wake {
+            self.wake.notify_one();
+        }
+        result
+    }
+
+    /// The next lines, put into `lines`, and who wants to know of them. `None`: there will be no more.
+    fn take(&self, lines: &mut Vec<u8>) -> Option<Vec<SyncSender<()>>> {
+        let ignore = PoisonError::into_inner;
+        let waiting = self.wake.wait_while(self.lock(), |w| w.lines.is_empty() && !w.pressing()).unwrap_or_else(ignore);
+        let (mut waiting, _) =
+            self.wake.wait_timeout_while(waiting, GATHER, |w| !w.pressing()).unwrap_or_else(|poisoned| poisoned.into_inner());
+        if waiting.closed && waiting.lines.is_empty() && waiting.flushes.is_empty() {
+            return None;
+        }
+        std::mem::swap(&mut waiting.lines, lines);
+        Some(std::mem::take(&mut waiting.flushes))
+    }
+}
+
+/// Closes the buffer when the last writing end goes.
+#[derive(Debug)]
+struct Open(Arc<Buffer>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.change(|waiting| waiting.closed = true);
+    }
+}
+
+/// Writing end of the buffer.
 #[derive(Debug, Clone)]
 pub struct LineWriter {
-    queue: SyncSender<Item>,
+    open: Arc<Open>,
     dropped: IntCounter,
 }
 
@@ -34,33 +103,40 @@ impl LineWriter {
     /// # Errors
     /// When no thread can be had.
     pub fn start(out: impl Write + Send + 'static, dropped: IntCounter) -> io::Result<Self> {
-        let (queue, lines) = sync_channel(LINES);
-        thread::Builder::new().name("log-writer".to_owned()).spawn(move || write_lines(&lines, out))?;
-        Ok(Self { queue, dropped })
+        let buffer = Arc::new(Buffer::default());
+        let open = Arc::new(Open(buffer.clone()));
+        thread::Builder::new().name("log-writer".to_owned()).spawn(move || write_lines(&buffer, out))?;
+        Ok(Self { open, dropped })
     }
 
-    /// Puts a finished line (with its line end) into the queue, or drops and counts it.
-    pub fn line(&self, mut line: Vec<u8>) {
-        if line.len() > LINE_BYTES {
-            line.truncate(LINE_BYTES - 1);
-            line.push(b'\n');
-        }
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.queue.try_send(Item::Line(line)) {
+    /// Puts a finished line (with its line end) into the buffer, or drops and counts it.
+    pub fn line(&self, line: &[u8]) {
+        let (line, end): (_, &[u8]) = if line.len() > LINE_BYTES { (&line[..LINE_BYTES - 1], b"\n") } else { (line, b"") };
+        let kept = self.open.0.change(|waiting| {
+            let fits = waiting.lines.len() + line.len() + end.len() <= BYTES;
+            if fits {
+                waiting.lines.extend_from_slice(line);
+                waiting.lines.extend_from_slice(end);
+            }
+            fits
+        });
+        if !kept {
             self.dropped.inc();
         }
     }
 
-    /// Waits until every line before this call is written, at most `bound`; false when that was too short or the queue is full.
+    /// Waits until every line before this call is written, at most `bound`; false when that was too short.
     pub fn flush(&self, bound: Duration) -> bool {
         let (done, wait) = sync_channel(1);
-        self.queue.try_send(Item::Flush(done)).is_ok() && wait.recv_timeout(bound).is_ok()
+        self.open.0.change(|waiting| waiting.flushes.push(done));
+        wait.recv_timeout(bound).is_ok()
     }
 }
 
 impl Write for LineWriter {
     // The subscriber hands over one finished line a call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.line(line.to_vec());
+        self.line(line);
         Ok(line.len())
     }
 
@@ -77,22 +153,23 @@ impl<'a> MakeWriter<'a> for LineWriter {
     }
 }
 
-// An error of the output is nothing that could be logged; the lines are lost as they would be without a queue.
-fn write_lines(lines: &Receiver<Item>, mut out: impl Write) {
-    while let Ok(item) = lines.recv() {
-        match item {
-            Item::Line(line) => drop(out.write_all(&line)),
-            Item::Flush(done) => {
-                drop(out.flush());
-                let _ = done.try_send(());
-            }
+// An error of the output is nothing that could be logged; the lines are lost as they would be without a buffer.
+fn write_lines(buffer: &Buffer, mut out: impl Write) {
+    let mut lines = Vec::new();
+    while let Some(flushes) = buffer.take(&mut lines) {
+        drop(out.write_all(&lines));
+        drop(out.flush());
+        lines.clear();
+        lines.shrink_to(KEPT);
+        for done in flushes {
+            let _ = done.try_send(());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::mpsc::Receiver;
 
     use super::*;
 
@@ -110,22 +187,51 @@ mod tests {
         }
     }
 
+    fn counter() -> IntCounter {
+        IntCounter::new("d", "d").unwrap()
+    }
+
     #[test]
     fn a_stuck_output_drops_lines_and_blocks_nobody() {
-        let dropped = IntCounter::new("d", "d").unwrap();
+        let dropped = counter();
         let (gate, closed) = sync_channel(0);
         let written = Arc::new(Mutex::new(Vec::new()));
         let writer = LineWriter::start(Gated(closed, written.clone()), dropped.clone()).unwrap();
-        for _ in 0..LINES + 100 {
-            writer.line(b"x\n".to_vec());
+        let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
+        // Twice the bound and more: the buffer, and as much in the thread's hands.
+        let lines = 2 * BYTES / line.len() + 100;
+        for _ in 0..lines {
+            writer.line(&line);
         }
-        // At least one line is in the thread's hands or in the queue; everything beyond both is dropped.
-        assert!(dropped.get() >= 99, "{}", dropped.get());
+        assert!(dropped.get() >= 100, "{}", dropped.get());
         assert!(!writer.flush(Duration::from_millis(1)));
         drop(gate);
         // With the gate gone `recv` returns at once.
         while !writer.flush(Duration::from_secs(10)) {}
-        let lines = written.lock().unwrap().len() / 2;
-        assert_eq!(u64::try_from(lines).unwrap() + dropped.get(), u64::try_from(LINES + 100).unwrap());
+        let kept = written.lock().unwrap().len() / line.len();
+        assert_eq!(u64::try_from(kept).unwrap() + dropped.get(), u64::try_from(lines).unwrap());
+    }
+
+    #[test]
+    fn lines_are_written_in_order_without_a_flush_and_before_the_end() {
+        let (told, tell) = sync_channel(100);
+        struct Tells(SyncSender<Vec<u8>>);
+        impl Write for Tells {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.send(bytes.to_vec()).map(|()| bytes.len()).map_err(io::Error::other)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let writer = LineWriter::start(Tells(told), counter()).unwrap();
+        writer.line(b"a\n");
+        assert!(tell.recv_timeout(Duration::from_secs(10)).unwrap().starts_with(b"a\n"));
+        writer.line(b"b\n");
+        writer.line(&[b'c'; LINE_BYTES + 1]);
+        drop(writer);
+        let rest: Vec<u8> = tell.iter().flatten().collect();
+        assert_eq!(rest.len(), 2 + LINE_BYTES, "the last lines are written though nobody flushed");
+        assert!(rest.starts_with(b"b\nc") && rest.ends_with(b"c\n"));
     }
 }
