@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use config::PoolSettings;
 use discovery::dial::DialError;
-use http::{HeaderMap, Method, Request, Response, Uri, Version, uri::PathAndQuery};
-use hyper::body::Incoming;
+use http::response::Parts;
+use http::{HeaderMap, Method, uri::PathAndQuery};
 use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::Gateway;
@@ -19,6 +19,7 @@ use crate::proxy::body::RequestBody;
 use crate::reject::Clock;
 use crate::telemetry::labels::Side;
 use crate::upstream::body::UpstreamBody;
+use crate::upstream::h1;
 use crate::upstream::link::Link;
 
 /// A request as a leader gets it.
@@ -49,7 +50,7 @@ pub struct Place<'a> {
 #[derive(Debug)]
 pub struct Started {
     /// Status and fields as the leader sent them.
-    pub head: http::response::Parts,
+    pub head: Parts,
     /// What follows.
     pub body: UpstreamBody,
     /// Held as long as the answer runs.
@@ -81,8 +82,9 @@ pub enum NotSent {
 }
 
 /// Tries `request` at `candidate`. Dropping the future closes the connection and releases the permit.
-pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSettings, mut request: Outbound<'_>) -> Outcome {
+pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSettings, request: Outbound<'_>) -> Outcome {
     let permit = Permit::take(&candidate.state);
+    let head = h1::request_head(request.method, request.target, &request.headers, request.body.bytes());
     let mut reused = candidate.state.idle.take(place.worker);
     loop {
         let pooled = reused.is_some();
@@ -93,16 +95,12 @@ pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSetting
                 Err(error) => return Outcome::NotSent(error),
             },
         };
-        let upstream = build(&mut request, pooled);
-        let answer = {
-            let send = pin!(link.send(upstream));
-            match watched(send, candidate, settings, request.deadline).await {
-                Ok(answer) => answer,
-                Err(outcome) => return outcome,
-            }
+        let answer = match watched(link.send(&head, request.body), candidate, settings, request.deadline).await {
+            Ok(answer) => answer,
+            Err(outcome) => return outcome,
         };
         match answer {
-            Ok(answer) => return started(answer, link, permit, place.worker),
+            Ok(head) => return started(head, link, permit, place.worker),
             // A pooled connection that died before a byte: once more on a fresh one.
             Err(error) if error.unsent && pooled => {}
             Err(error) if error.unsent => return Outcome::NotSent(NotSent::Closed(error.error.to_string())),
@@ -111,21 +109,11 @@ pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSetting
     }
 }
 
-/// `keep`: the fields may be needed once more.
-fn build(request: &mut Outbound<'_>, keep: bool) -> Request<crate::proxy::body::BodyReader> {
-    let mut out = Request::new(request.body.reader());
-    *out.method_mut() = request.method.clone();
-    *out.uri_mut() = Uri::from(request.target.clone());
-    *out.version_mut() = Version::HTTP_11;
-    *out.headers_mut() = if keep { request.headers.clone() } else { std::mem::take(&mut request.headers) };
-    out
-}
-
 async fn dial(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings) -> Result<Link, NotSent> {
     let Some(leader) = &candidate.group.leader else { return Err(NotSent::Closed("the group has no leader address".to_owned())) };
     let conn = gateway.dialer.connect(&leader.address, &settings.tls, settings.clocks.connect).await.map_err(NotSent::Dial)?;
     let open = gateway.telemetry.metrics.connection(Side::Upstream);
-    Link::new(conn, open).await.map_err(|error| NotSent::Closed(error.to_string()))
+    Ok(Link::new(conn, open))
 }
 
 /// Waits for `answer` with the clock, and with an eye on the group: silence of a group that is leaving or broken is a loss.
@@ -150,9 +138,8 @@ pub async fn watched<T>(
     }
 }
 
-fn started(answer: Response<Incoming>, link: Link, permit: Permit, worker: usize) -> Outcome {
-    let (head, body) = answer.into_parts();
-    let body = UpstreamBody::new(body, link, permit.group().clone(), worker);
+fn started(head: Parts, link: Link, permit: Permit, worker: usize) -> Outcome {
+    let body = UpstreamBody::new(link, permit.group().clone(), worker);
     Outcome::Started(Box::new(Started { head, body, permit }))
 }
 

@@ -1,16 +1,12 @@
 //! A request body, held once and whole, and its way up to a leader.
 //!
-//! Owns: the chunks of one body (no copy of what the connection read, unless it came in crumbs) and the replay of them for each attempt.
+//! Owns: the chunks of one body (no copy of what the connection read, unless it came in crumbs), which every attempt sends anew.
 //! Must not: read from the network (`ingress` does) or know JSON.
 
-use std::convert::Infallible;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame, SizeHint};
 
 /// Chunks smaller than this are copied together: a slice of a read buffer keeps the whole buffer alive.
 const SMALL_CHUNK: usize = 2 * 1024;
@@ -103,37 +99,9 @@ impl RequestBody {
         }
     }
 
-    /// A fresh reader from the first byte, for one attempt.
-    pub fn reader(&self) -> BodyReader {
-        BodyReader { body: self.clone(), next: 0, sent: 0 }
-    }
-}
-
-/// One attempt's view of a body.
-#[derive(Debug)]
-pub struct BodyReader {
-    body: RequestBody,
-    next: usize,
-    sent: usize,
-}
-
-impl Body for BodyReader {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(chunk) = self.body.chunks.get(self.next).cloned() else { return Poll::Ready(None) };
-        self.next += 1;
-        self.sent += chunk.len();
-        Poll::Ready(Some(Ok(Frame::data(chunk))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.next >= self.body.chunks.len()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact((self.body.len - self.sent) as u64)
+    /// The pieces, in order.
+    pub fn chunks(&self) -> &[Bytes] {
+        &self.chunks
     }
 }
 

@@ -111,9 +111,7 @@ impl Relay {
                 Poll::Pending => return self.poll_watch(cx),
                 Poll::Ready(None) => return Poll::Ready(self.end(watch, None)),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(self.end(watch, Some(error.to_string()))),
-                Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers of an answer are dropped (RFC 9110 6.5.1).
-                    let Ok(data) = frame.into_data() else { continue };
+                Poll::Ready(Some(Ok(data))) => {
                     if let Some(seen) = self.take(data, watch.as_deref_mut()) {
                         return Poll::Ready(seen);
                     }

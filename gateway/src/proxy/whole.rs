@@ -30,13 +30,11 @@ pub async fn gather(started: &mut Started) -> Gathered {
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     loop {
-        let frame = match poll_fn(|cx| started.body.poll(cx)).await {
+        let data = match poll_fn(|cx| started.body.poll(cx)).await {
             None => return Gathered::Whole(joined(first, rest)),
             Some(Err(error)) => return Gathered::Cut(error.to_string()),
-            Some(Ok(frame)) => frame,
+            Some(Ok(data)) => data,
         };
-        // Trailers of an answer are dropped (RFC 9110 6.5.1).
-        let Ok(data) = frame.into_data() else { continue };
         if first.is_empty() {
             first = data;
         } else {

@@ -4,6 +4,8 @@
 //! There is no task per connection: whoever uses a connection polls it, so that dropping an answer closes its socket at once.
 
 pub mod body;
+pub mod h1;
 pub mod keys;
 pub mod link;
 pub mod pool;
+mod sending;

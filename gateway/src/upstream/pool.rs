@@ -4,10 +4,8 @@
 //! shows a FIN that came meanwhile; the list dies with the incarnation, never handed to another one at the same address.
 
 use std::sync::{Mutex, PoisonError};
-use std::task::Context;
 use std::time::Duration;
 
-use futures_util::task::noop_waker_ref;
 use tokio::time::Instant;
 
 use crate::upstream::link::Link;
@@ -37,7 +35,6 @@ impl IdlePool {
 
     /// The connection used last, if it still lives. The caller drives it on `worker`'s runtime.
     pub fn take(&self, worker: usize) -> Option<Link> {
-        let mut cx = Context::from_waker(noop_waker_ref());
         loop {
             let Idle { mut link, since } = self.list(worker).pop()?;
             if since.elapsed() >= KEEP {
@@ -45,8 +42,7 @@ impl IdlePool {
                 self.list(worker).clear();
                 return None;
             }
-            link.drive(&mut cx);
-            if link.is_ready() {
+            if link.is_alive() {
                 return Some(link);
             }
         }
