@@ -235,6 +235,7 @@ impl Job {
         self.prepare_watch(&target.entry.settings.resume);
         let model = target.model.clone();
         self.record.pool(&model, &target.entry.state.metrics);
+        self.record.asked(&self.inbound.body);
         self.target = Some(target);
         Ok(model)
     }
@@ -252,6 +253,7 @@ impl Job {
     }
 
     async fn wait_for_name(&mut self) -> Result<Target, Reject> {
+        self.record.held();
         let since = *self.held_since.get_or_insert_with(Instant::now);
         let hold = &self.config.defaults.hold;
         let deadline = since + if self.streamed() { hold.timeout } else { hold.timeout_unary };
@@ -328,6 +330,9 @@ impl Job {
     /// A leader that carries a broken stream on; waits for its turn among others that broke.
     pub(super) async fn next_leader(&mut self) -> Result<(Candidate, Arc<PoolSettings>, Option<Grant>), Reject> {
         let Some(model) = self.model().cloned() else { return Err(Reject::Internal) };
+        if admit::at_once(&self.gateway, &model).is_none() {
+            self.record.held();
+        }
         let since = Instant::now();
         let mut changed = self.gateway.tables.subscribe();
         let (candidate, ticket) = loop {

@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use discovery::snapshot::ReplicaGroup;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
+use crate::proxy::body::RequestBody;
 use crate::proxy::retry::Failure;
 use crate::proxy::trail::Trail;
 use crate::reject::Reject;
@@ -138,7 +139,6 @@ impl Record {
             if let Some(metrics) = self.metrics() {
                 metrics.queued(waited);
             }
-            self.trail.queued();
         }
         let metrics = self.pool.as_ref().map(|(metrics, _)| metrics);
         self.trail.tried(&self.model, group, self.stream, metrics);
@@ -147,9 +147,9 @@ impl Record {
     /// Bytes of the answer's body go out; usage is read from them where they tell it.
     pub fn passed(&mut self, bytes: &[u8]) {
         self.response_bytes += bytes.len() as u64;
-        if let Some(usage) = usage::find(bytes) {
-            self.usage = usage;
-        }
+        let usage = usage::find(bytes);
+        self.usage = usage.unwrap_or(self.usage);
+        self.trail.passed(bytes, usage);
     }
 
     /// The client is gone, and the leader's connection was closed so long after that was seen.
@@ -157,7 +157,12 @@ impl Record {
         self.cancelled = Some(delay);
     }
 
-    /// Nothing serves: it waits.
+    /// Its body is there and its pool is known.
+    pub fn asked(&mut self, body: &RequestBody) {
+        self.trail.asked(body);
+    }
+
+    /// No leader is free for it: it waits.
     pub fn held(&mut self) {
         self.trail.held();
     }

@@ -10,11 +10,13 @@ use discovery::snapshot::ReplicaGroup;
 use http::request::Parts;
 use http::{HeaderMap, Version};
 
+use crate::proxy::body::RequestBody;
 use crate::proxy::retry::Failure;
 use crate::telemetry::labels::{AttemptOutcome, Route};
 use crate::telemetry::metrics::PoolMetrics;
 use crate::telemetry::traces::{
-    AttemptBegin, AttemptEvent, AttemptRef, AttemptSpan, GenAiRequest, RequestBegin, RequestEnd, RequestSpan, Traces, trace_id_of,
+    AttemptBegin, AttemptEvent, AttemptRef, AttemptSpan, GenAiRequest, QueueWait, RequestBegin, RequestEnd, RequestSpan, Traces, Usage,
+    trace_id_of,
 };
 
 /// See the module.
@@ -23,11 +25,19 @@ pub struct Trail {
     span: RequestSpan,
     /// 32 digits; empty without a trace.
     pub trace_id: Arc<str>,
-    begun: SystemTime,
-    held: bool,
+    /// What the request asks of the model; `None`: not read.
+    asked: Option<Box<GenAiRequest>>,
+    waiting: Option<Waiting>,
     tries: u32,
     open: Option<Open>,
+    /// The try whose answer broke and has not been carried on yet.
     replaced: Option<AttemptRef>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: SystemTime,
+    held: Option<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -36,6 +46,9 @@ struct Open {
     metrics: Option<Arc<PoolMetrics>>,
     event_seen: bool,
     draining: bool,
+    usage: Option<Usage>,
+    /// It carries a broken answer on: the usage that passes is that of all tries together.
+    carries_on: bool,
 }
 
 impl Trail {
@@ -46,22 +59,33 @@ impl Trail {
         let (method, path) = (head.method.as_str(), head.uri.path());
         let span = traces.request(RequestBegin { headers: &head.headers, method, path, route, protocol, started: begun });
         let trace_id = span.trace_id().or_else(|| trace_id_of(&head.headers)).map_or_else(|| Arc::from(""), Arc::from);
-        Self { span, trace_id, begun, held: false, tries: 0, open: None, replaced: None }
+        let waiting = Some(Waiting { since: begun, held: None });
+        Self { span, trace_id, asked: None, waiting, tries: 0, open: None, replaced: None }
     }
 
-    /// The request waits because nothing serves.
+    /// The body is there. It is looked at only if the spans of this request are sent.
+    pub fn asked(&mut self, body: &RequestBody) {
+        if self.span.is_sampled() && self.asked.is_none() && body.bytes() <= GenAiRequest::longest_body() {
+            self.asked = Some(Box::new(GenAiRequest::read(&body.to_bytes())));
+        }
+    }
+
+    /// No leader is free for the request: it waits.
     pub fn held(&mut self) {
-        self.held = true;
+        let now = SystemTime::now();
+        self.waiting.get_or_insert(Waiting { since: now, held: None }).held.get_or_insert(now);
     }
 
-    /// The wait for the first leader is over.
-    pub fn queued(&self) {
-        self.span.queue_wait(self.begun, SystemTime::now(), self.held);
+    fn waited(&mut self, released: bool) {
+        if let Some(Waiting { since, held }) = self.waiting.take() {
+            self.span.queue_wait(QueueWait { from: since, held, to: SystemTime::now(), released });
+        }
     }
 
     /// A leader is about to be tried. A try that is still open was given up for this one.
     pub fn tried(&mut self, model: &str, group: &ReplicaGroup, stream: bool, metrics: Option<&Arc<PoolMetrics>>) {
         self.close(AttemptOutcome::Abandoned, "");
+        self.waited(true);
         let leader = group.leader.as_ref();
         let span = self.span.attempt(&AttemptBegin {
             model,
@@ -71,11 +95,12 @@ impl Trail {
             slot: group.ordinal,
             leader_uid: leader.and_then(|l| l.uid.as_deref()).unwrap_or(""),
             resend: self.tries,
-            request: GenAiRequest { stream: Some(stream), ..GenAiRequest::default() },
-            replaces: self.replaced.take(),
+            stream,
+            request: self.asked.as_deref(),
+            replaces: self.replaced,
         });
         self.tries += 1;
-        self.open = Some(Open { span, metrics: metrics.cloned(), event_seen: false, draining: false });
+        self.open = Some(Open { span, metrics: metrics.cloned(), event_seen: false, draining: false, usage: None, carries_on: false });
     }
 
     /// Names the open try as the parent in the headers that go to its leader.
@@ -90,6 +115,14 @@ impl Trail {
         if let Some(open) = &mut self.open {
             open.span.event(AttemptEvent::FirstByte, "");
             open.span.status(status);
+        }
+    }
+
+    /// Bytes of the answer passed. `usage`: what they tell of the tokens so far.
+    pub fn passed(&mut self, bytes: &[u8], usage: Option<Usage>) {
+        if let Some(open) = &mut self.open {
+            open.span.passed(bytes);
+            open.usage = usage.or(open.usage);
         }
     }
 
@@ -127,19 +160,25 @@ impl Trail {
             open.span.event(AttemptEvent::Broken, cause);
             self.replaced = open.span.reference();
         }
+        self.waiting = Some(Waiting { since: SystemTime::now(), held: None });
         self.close(AttemptOutcome::Broken, cause);
     }
 
     /// The open try carries a broken answer on.
     pub fn resumed(&mut self, way: &'static str) {
+        self.replaced = None;
         if let Some(open) = &mut self.open {
+            open.carries_on = true;
             open.span.event(AttemptEvent::Resumed, way);
         }
     }
 
     /// The open try, if there is one, is over.
     pub fn close(&mut self, outcome: AttemptOutcome, reason: &'static str) {
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
+        if let Some(usage) = open.usage.filter(|_| !open.carries_on) {
+            open.span.usage(usage);
+        }
         open.span.end(outcome, reason);
         if let Some(metrics) = &open.metrics {
             metrics.attempt(outcome);
@@ -149,6 +188,10 @@ impl Trail {
     /// The request is over.
     pub fn finish(&mut self, end: &RequestEnd<'_>) {
         self.close(AttemptOutcome::Cancelled, "");
+        // A request that was refused at once has waited for nothing.
+        if self.waiting.as_ref().is_some_and(|waiting| waiting.held.is_some()) {
+            self.waited(false);
+        }
         std::mem::take(&mut self.span).finish(end);
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use gateway::telemetry::labels::{AttemptOutcome, Outcome, Route};
 use gateway::telemetry::metrics::{Format, Metrics};
 use gateway::telemetry::traces::{
-    AttemptBegin, AttemptEvent, AttemptRef, GenAiRequest, RequestBegin, RequestEnd, TraceSettings, Traces, Usage, trace_id_of,
+    AttemptBegin, AttemptEvent, AttemptRef, QueueWait, RequestBegin, RequestEnd, TraceSettings, Traces, Usage, trace_id_of,
 };
 use http::{HeaderMap, HeaderValue};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -44,7 +44,8 @@ fn attempt(resend: u32, replaces: Option<AttemptRef>) -> AttemptBegin<'static> {
         slot: Some(1),
         leader_uid: "uid-1",
         resend,
-        request: GenAiRequest { stream: Some(true), ..GenAiRequest::default() },
+        stream: true,
+        request: None,
         replaces,
     }
 }
@@ -77,7 +78,7 @@ fn moved_request(traces: &Traces) -> Vec<HeaderMap> {
     let incoming = headers(PARENT);
     let span = traces.request(begin(&incoming));
     let now = SystemTime::now();
-    span.queue_wait(now, now + Duration::from_millis(3), true);
+    span.queue_wait(QueueWait { from: now, held: Some(now), to: now + Duration::from_millis(3), released: true });
     let mut first = span.attempt(&attempt(0, None));
     let mut sent = vec![incoming.clone(), incoming.clone()];
     first.inject(&mut sent[0]);
@@ -225,6 +226,15 @@ async fn an_unsampled_trace_goes_on_unsampled() {
         assert_ne!(parts[2], "b7ad6b7169203331");
     };
     assert_eq!(recorded(Mode::Works, &off, check).await, (vec![], 0));
+}
+
+/// What is at hand is recorded for a request that may be kept; more is read only for those that are sent for certain.
+#[tokio::test]
+async fn only_sampled_requests_are_looked_at() {
+    let sampled = |t: &Traces| t.request(begin(&HeaderMap::new())).is_sampled();
+    recorded(Mode::Works, &[], |t| assert!(sampled(t))).await;
+    recorded(Mode::Works, &[("OTEL_TRACES_SAMPLER", "always_off")], |t| assert!(!sampled(t))).await;
+    assert!(!sampled(&Traces::off()));
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -56,7 +57,9 @@ async fn answer(request: Request<Incoming>, seen: Seen) -> Result<Response<Answe
             seen.lock().unwrap().push(parts.headers);
             let event = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
             let events = [
-                event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"),
+                event(
+                    "data: {\"id\":\"c\",\"model\":\"n\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n",
+                ),
                 event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"),
                 event("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"),
                 event("data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"total_tokens\":8}}\n\n"),
@@ -129,7 +132,8 @@ async fn ask(address: &str, request: &str) -> String {
 }
 
 fn chat(parent: &str, words: &str) -> String {
-    let body = format!(r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":"{words}"}}]}}"#);
+    let asked = r#""temperature":0.5,"max_tokens":9,"seed":3,"stop":"end","n":1"#;
+    let body = format!(r#"{{"model":"m","stream":true,{asked},"messages":[{{"role":"user","content":"{words}"}}]}}"#);
     let head =
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nx-request-id: req-1\r\n";
     let length = body.len();
@@ -179,6 +183,7 @@ async fn one_trace_from_client_to_engine() {
     assert_eq!(attribute(server, "gen_ai.usage.output_tokens"), Some(&Value::IntValue(1)));
     assert!(attribute(client, "gen_ai.response.time_to_first_chunk").is_some());
     assert_eq!(text(server, "leadgate.request_id"), "req-1");
+    check_words(client);
 
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     let line = log.lines().find(|l| l.contains("\"access\"")).unwrap_or_else(|| panic!("no access line in {log}"));
@@ -186,6 +191,24 @@ async fn one_trace_from_client_to_engine() {
     assert_eq!(line["trace_id"], "0af7651916cd43dd8448eb211c80319c");
     assert!(line["first_token_ms"].is_number(), "{line}");
     assert!(!log.contains("secret words"));
+}
+
+/// What the request asked and what the answer said of itself.
+fn check_words(client: &Span) {
+    let number = |key: &str, is: i64| assert_eq!(attribute(client, key), Some(&Value::IntValue(is)), "{key}");
+    number("gen_ai.request.max_tokens", 9);
+    number("gen_ai.request.seed", 3);
+    number("gen_ai.request.choice.count", 1);
+    number("gen_ai.usage.input_tokens", 7);
+    number("gen_ai.usage.output_tokens", 1);
+    assert_eq!(attribute(client, "gen_ai.request.temperature"), Some(&Value::DoubleValue(0.5)));
+    assert_eq!(attribute(client, "gen_ai.request.stream"), Some(&Value::BoolValue(true)));
+    assert_eq!((text(client, "gen_ai.response.id").as_str(), text(client, "gen_ai.response.model").as_str()), ("c", "n"));
+    for (key, word) in [("gen_ai.request.stop_sequences", "end"), ("gen_ai.response.finish_reasons", "stop")] {
+        let Some(Value::ArrayValue(list)) = attribute(client, key) else { panic!("no {key}") };
+        let expect = Value::StringValue(word.to_owned());
+        assert_eq!(list.values.iter().map(|v| v.value.as_ref()).collect::<Vec<_>>(), [Some(&expect)], "{key}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,8 @@
 //! The spans are plain records that become OpenTelemetry's at their request's end, so that the choice to keep a request that went
 //! wrong can be made when it is known (`keep`). `docs/tracing.md` lists every name. Next step: `export`.
 
+mod answer;
+mod asked;
 mod context;
 mod export;
 mod exporter;
@@ -22,12 +24,13 @@ use thiserror::Error;
 use super::labels::{Label, Route};
 use super::metrics::Metrics;
 
+pub use asked::GenAiRequest;
 pub use context::trace_id_of;
 pub use export::Export;
 pub use opentelemetry_otlp::SpanExporter as OtlpExporter;
-pub use record::{AttemptEvent, GenAiRequest, GenAiResponse, Usage};
+pub use record::{AttemptEvent, Usage};
 pub use settings::{Protocol, Sampling, TraceSettings};
-pub use span::{AttemptBegin, AttemptRef, AttemptSpan, RequestEnd, RequestSpan};
+pub use span::{AttemptBegin, AttemptRef, AttemptSpan, QueueWait, RequestEnd, RequestSpan};
 
 use context::Parent;
 use export::SpanQueue;

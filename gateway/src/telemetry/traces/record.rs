@@ -8,8 +8,11 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use opentelemetry::trace::{Event, Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+
+use super::answer::GenAiResponse;
+use super::asked::GenAiRequest;
 
 /// Events of one span at most; the rest is counted.
 const EVENTS: usize = 64;
@@ -48,34 +51,6 @@ impl AttemptEvent {
             Self::Released => "released",
         }
     }
-}
-
-/// What a request asked of the model; only what is known.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct GenAiRequest {
-    /// `stream`.
-    pub stream: Option<bool>,
-    /// `max_tokens` or `max_completion_tokens`.
-    pub max_tokens: Option<u64>,
-    /// `n`.
-    pub choices: Option<u64>,
-    /// `temperature`.
-    pub temperature: Option<f64>,
-    /// `top_p`.
-    pub top_p: Option<f64>,
-    /// `seed`.
-    pub seed: Option<i64>,
-}
-
-/// What an answer says of itself; only what is known.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct GenAiResponse<'a> {
-    /// `id`.
-    pub id: Option<&'a str>,
-    /// `model`.
-    pub model: Option<&'a str>,
-    /// `finish_reason` of each choice.
-    pub finish_reasons: &'a [&'a str],
 }
 
 /// Tokens of a request, from the answer's `usage`.
@@ -156,28 +131,39 @@ impl Draft {
         self.count("gen_ai.usage.reasoning.output_tokens", usage.reasoning);
     }
 
-    pub(super) fn request(&mut self, request: GenAiRequest) {
-        if let Some(stream) = request.stream {
-            self.set("gen_ai.request.stream", stream);
-        }
+    pub(super) fn request(&mut self, request: &GenAiRequest) {
         self.count("gen_ai.request.max_tokens", request.max_tokens);
         self.count("gen_ai.request.choice.count", request.choices);
-        for (key, value) in [("gen_ai.request.temperature", request.temperature), ("gen_ai.request.top_p", request.top_p)] {
+        for (key, value) in [
+            ("gen_ai.request.temperature", request.temperature),
+            ("gen_ai.request.top_p", request.top_p),
+            ("gen_ai.request.frequency_penalty", request.frequency_penalty),
+            ("gen_ai.request.presence_penalty", request.presence_penalty),
+        ] {
             if let Some(value) = value {
                 self.set(key, value);
             }
         }
-        if let Some(seed) = request.seed {
-            self.set("gen_ai.request.seed", seed);
+        for (key, value) in [("gen_ai.request.top_k", request.top_k), ("gen_ai.request.seed", request.seed)] {
+            if let Some(value) = value {
+                self.set(key, value);
+            }
         }
+        self.texts("gen_ai.request.stop_sequences", &request.stop);
+        self.texts("gen_ai.request.encoding_formats", request.encoding.as_slice());
+        self.text("gen_ai.output.type", request.output.unwrap_or(""));
     }
 
-    pub(super) fn response(&mut self, response: GenAiResponse<'_>) {
-        self.text("gen_ai.response.id", response.id.unwrap_or(""));
-        self.text("gen_ai.response.model", response.model.unwrap_or(""));
-        if !response.finish_reasons.is_empty() {
-            let reasons: Vec<opentelemetry::StringValue> = response.finish_reasons.iter().map(|r| (*r).to_owned().into()).collect();
-            self.set("gen_ai.response.finish_reasons", opentelemetry::Value::Array(opentelemetry::Array::String(reasons)));
+    pub(super) fn response(&mut self, response: &GenAiResponse) {
+        self.text("gen_ai.response.id", &response.id);
+        self.text("gen_ai.response.model", &response.model);
+        self.texts("gen_ai.response.finish_reasons", &response.finish_reasons);
+    }
+
+    fn texts<T: AsRef<str>>(&mut self, key: &'static str, values: &[T]) {
+        if !values.is_empty() {
+            let values: Vec<StringValue> = values.iter().map(|v| v.as_ref().to_owned().into()).collect();
+            self.set(key, Value::Array(Array::String(values)));
         }
     }
 

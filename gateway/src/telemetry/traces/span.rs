@@ -10,7 +10,9 @@ use http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, SpanData};
 
-use super::record::{AttemptEvent, Draft, GenAiRequest, GenAiResponse, Usage, context};
+use super::answer::GenAiResponse;
+use super::asked::GenAiRequest;
+use super::record::{AttemptEvent, Draft, Usage, context};
 use super::{Identity, RequestBegin, Shared, context as headers, operation};
 use crate::telemetry::labels::{AttemptOutcome, Label, Outcome, Route};
 
@@ -59,8 +61,10 @@ pub struct AttemptBegin<'a> {
     pub leader_uid: &'a str,
     /// 0 for the first try; the number of tries before this one.
     pub resend: u32,
-    /// What the request asks of the model.
-    pub request: GenAiRequest,
+    /// The client asked for a stream.
+    pub stream: bool,
+    /// What the request asks of the model; `None`: not read.
+    pub request: Option<&'a GenAiRequest>,
     /// The attempt that this one carries on.
     pub replaces: Option<AttemptRef>,
 }
@@ -77,6 +81,19 @@ impl AttemptRef {
     fn context(self) -> SpanContext {
         context(self.trace, self.span, self.sampled)
     }
+}
+
+/// A wait for a leader.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueWait {
+    /// From the request's head, or from the break of its stream.
+    pub from: SystemTime,
+    /// When no leader was free for it and it joined the pool's queue; `None`: it went on at once.
+    pub held: Option<SystemTime>,
+    /// Until its leader was chosen, or it was given up.
+    pub to: SystemTime,
+    /// A leader was chosen.
+    pub released: bool,
 }
 
 /// The SERVER span of one request. Clones are the same span.
@@ -124,21 +141,28 @@ impl RequestSpan {
         self.0.as_ref().map(|r| r.span.to_string())
     }
 
-    /// The request waited for a leader. `held`: because none served.
-    pub fn queue_wait(&self, from: SystemTime, to: SystemTime, held: bool) {
+    /// These spans will be sent however the request ends: only then is more read for them than what is at hand.
+    pub fn is_sampled(&self) -> bool {
+        self.0.as_ref().is_some_and(|r| r.sampled)
+    }
+
+    /// The request waited for a leader.
+    pub fn queue_wait(&self, wait: QueueWait) {
         let Some(request) = &self.0 else { return };
         let mut state = request.state();
         if state.draft.is_none() || state.done.len() >= SPANS {
             return;
         }
         let ids = (request.shared.ids.new_span_id(), request.span);
-        let mut draft = Draft::new("queue".into(), SpanKind::Internal, ids, from);
-        draft.set("leadgate.held", held);
-        if held {
-            draft.event(AttemptEvent::Held, from, "");
-            draft.event(AttemptEvent::Released, to, "");
+        let mut draft = Draft::new("queue".into(), SpanKind::Internal, ids, wait.from);
+        draft.set("leadgate.held", wait.held.is_some());
+        if let Some(at) = wait.held {
+            draft.event(AttemptEvent::Held, at, "");
+            if wait.released {
+                draft.event(AttemptEvent::Released, wait.to, "");
+            }
         }
-        state.done.push(draft.end(request.trace, request.sampled, to));
+        state.done.push(draft.end(request.trace, request.sampled, wait.to));
     }
 
     /// Something happened to the request. `detail`: a word of a closed set, or empty.
@@ -164,7 +188,8 @@ impl RequestSpan {
         let span = request.shared.ids.new_span_id();
         let recorded = request.state().draft.is_some();
         let draft = recorded.then(|| Box::new(client(request, span, begin)));
-        AttemptSpan(Some(Attempt { request: request.clone(), span, draft, started: SystemTime::now() }))
+        let answer = request.sampled.then(Box::default);
+        AttemptSpan(Some(Attempt { request: request.clone(), span, draft, answer, started: SystemTime::now() }))
     }
 
     /// The request has ended.
@@ -210,6 +235,8 @@ struct Attempt {
     request: Arc<Request>,
     span: SpanId,
     draft: Option<Box<Draft>>,
+    /// `None`: not read.
+    answer: Option<Box<GenAiResponse>>,
     started: SystemTime,
 }
 
@@ -248,9 +275,11 @@ impl AttemptSpan {
         self.draft(|d| d.set("http.response.status_code", i64::from(status)));
     }
 
-    /// What the answer says of itself.
-    pub fn response(&mut self, response: GenAiResponse<'_>) {
-        self.draft(|d| d.response(response));
+    /// Bytes of the answer passed; what it says of itself is read from them if these spans are sent.
+    pub fn passed(&mut self, bytes: &[u8]) {
+        if let Some(answer) = self.0.as_mut().and_then(|a| a.answer.as_mut()) {
+            answer.feed(bytes);
+        }
     }
 
     /// Tokens of this attempt.
@@ -270,7 +299,10 @@ impl AttemptSpan {
     }
 
     fn close(&mut self, outcome: AttemptOutcome, reason: &'static str) {
-        let Some(Attempt { request, draft: Some(mut draft), .. }) = self.0.take() else { return };
+        let Some(Attempt { request, draft: Some(mut draft), answer, .. }) = self.0.take() else { return };
+        if let Some(answer) = answer {
+            draft.response(&answer);
+        }
         draft.set("leadgate.verdict", outcome.as_str());
         draft.text("leadgate.reason", reason);
         if !matches!(outcome, AttemptOutcome::Complete | AttemptOutcome::Cancelled) {
@@ -327,7 +359,10 @@ fn client(request: &Request, span: SpanId, begin: &AttemptBegin<'_>) -> Draft {
     draft.text("leadgate.group", begin.group);
     draft.count("leadgate.slot", begin.slot.map(u64::from));
     draft.text("leadgate.leader.uid", begin.leader_uid);
-    draft.request(begin.request);
+    draft.set("gen_ai.request.stream", begin.stream);
+    if let Some(asked) = begin.request {
+        draft.request(asked);
+    }
     draft.link = begin.replaces.map(AttemptRef::context);
     draft
 }
