@@ -18,7 +18,7 @@ use gateway::telemetry::traces::{
 use http::{HeaderMap, HeaderValue};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use receiver::{Received, collector};
+use receiver::{Received, collector, tls_collector};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -126,7 +126,11 @@ fn check_moved(spans: &[Span], sent: &[HeaderMap]) {
 
 /// Sends moved requests to `url` and reads them from `received`.
 async fn arrives(url: &str, protocol: &str, received: &Received) {
-    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol), ("OTEL_BSP_SCHEDULE_DELAY", "1")];
+    arrives_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)], received).await;
+}
+
+async fn arrives_with(variables: &[(&str, &str)], received: &Received) {
+    let variables: Vec<_> = variables.iter().copied().chain([("OTEL_BSP_SCHEDULE_DELAY", "1")]).collect();
     let metrics = Metrics::new().unwrap();
     let (traces, export) = Traces::from_settings(&settings(&variables), &metrics).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -156,6 +160,45 @@ async fn spans_arrive_by_grpc() {
     let mut tasks = JoinSet::new();
     let (url, received) = collector(true, &mut tasks).await;
     arrives(&url, "grpc", &received).await;
+}
+
+/// By both protocols: with the certificate's file named, and in vain without it.
+#[tokio::test]
+async fn spans_arrive_over_tls_and_only_at_a_trusted_collector() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("collector.pem");
+    for (grpc, protocol) in [(false, "http/protobuf"), (true, "grpc")] {
+        let mut tasks = JoinSet::new();
+        let (url, received) = tls_collector(grpc, &file, &mut tasks).await;
+        let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)];
+        let trusted = [endpoint[0], endpoint[1], ("OTEL_EXPORTER_OTLP_CERTIFICATE", file.to_str().unwrap())];
+        arrives_with(&trusted, &received).await;
+        let before = received.count();
+        let metrics = Metrics::new().unwrap();
+        let (traces, export) = Traces::from_settings(&settings(&endpoint), &metrics).unwrap();
+        moved_request(&traces);
+        export.run(std::future::ready(()), Duration::from_secs(30)).await;
+        assert_eq!((received.count(), metrics.spans_lost.get()), (before, 4), "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_file_that_cannot_be_used_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.pem");
+    std::fs::write(&empty, "no certificate").unwrap();
+    for protocol in ["grpc", "http/protobuf"] {
+        for file in [folder.path().join("missing.pem"), empty.clone()] {
+            let file = file.to_str().unwrap();
+            let variables = [
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1"),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+                ("OTEL_EXPORTER_OTLP_CERTIFICATE", file),
+            ];
+            let error = Traces::from_settings(&settings(&variables), &Metrics::new().unwrap()).err().map(|e| e.to_string());
+            assert!(error.as_ref().is_some_and(|e| e.contains(file)), "{protocol}: {error:?}");
+        }
+    }
 }
 
 /// Keeps what it is given; fails or hangs on demand.

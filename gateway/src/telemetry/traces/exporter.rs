@@ -33,7 +33,11 @@ fn grpc(settings: &TraceSettings) -> Result<SpanExporter, TraceError> {
     let mut builder = SpanExporter::builder().with_tonic().with_endpoint(&settings.endpoint).with_timeout(settings.timeout);
     if settings.endpoint.starts_with("https:") {
         let tls = match &settings.certificate {
-            Some(file) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(file)?)),
+            Some(file) => {
+                let pem = read(file)?;
+                certificates(file, &pem)?;
+                ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+            }
             None => ClientTlsConfig::new().with_native_roots(),
         };
         builder = builder.with_tls_config(tls);
@@ -53,9 +57,7 @@ fn tls(settings: &TraceSettings) -> Result<ClientConfig, TraceError> {
     if settings.endpoint.starts_with("https:") {
         match &settings.certificate {
             Some(file) => {
-                let pem = read(file)?;
-                let found = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
-                roots.add_parsable_certificates(found);
+                roots.add_parsable_certificates(certificates(file, &read(file)?)?);
             }
             None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
         }
@@ -67,6 +69,17 @@ fn tls(settings: &TraceSettings) -> Result<ClientConfig, TraceError> {
 
 fn read(file: &str) -> Result<Vec<u8>, TraceError> {
     fs::read(file).map_err(|e| TraceError::Exporter(format!("{file}: {e}")))
+}
+
+/// The certificates of a PEM file; one without any would have every collector refused, and nobody told why.
+fn certificates(file: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TraceError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let why = match found {
+        Ok(found) if !found.is_empty() => return Ok(found),
+        Ok(_) => "no certificate in it".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(TraceError::Exporter(format!("{file}: {why}")))
 }
 
 fn refused(error: impl std::fmt::Display) -> TraceError {
