@@ -3,6 +3,8 @@
 //! Owns: the table of names. Must not: count anything: a mirror is made from our own families at the scrape, so it costs nothing when
 //! it is off. GenAI conventions: `gen_ai.server.*`; Gateway API Inference Extension: `inference_pool_*`, `inference_objective_*`.
 
+use std::collections::BTreeMap;
+
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
 /// (our family, the other name, its help, the other name of our `pool` label).
@@ -50,11 +52,26 @@ pub(super) fn mirrors(families: &[MetricFamily]) -> Vec<MetricFamily> {
     made.extend(
         find("leadgate_running").map(|f| per_pool(f, "inference_objective_running_requests", "Requests at leaders.", "model_name")),
     );
-    made.extend(find("leadgate_waiting").map(|f| per_pool(f, "inference_pool_average_queue_size", "Requests that wait.", "name")));
-    made.extend(
-        find("leadgate_groups")
-            .map(|f| per_pool(&only(f, "phase", "Serving"), "inference_pool_ready_pods", "Leaders that take requests.", "name")),
-    );
+    if let Some(groups) = find("leadgate_groups") {
+        made.extend(pools(&only(groups, "phase", "Serving"), find("leadgate_waiting"), find("leadgate_running")));
+    }
+    made
+}
+
+/// `inference_pool_*`: averages are over the leaders that serve. While none does, all that wait stand for the average, so that an
+/// autoscaler sees them.
+fn pools(serving: &MetricFamily, waiting: Option<&MetricFamily>, running: Option<&MetricFamily>) -> Vec<MetricFamily> {
+    let ready = sums(serving);
+    let average = |of: &MetricFamily, name, help| {
+        let share = |(pool, value): (String, f64)| {
+            let leaders = ready.get(&pool).copied().unwrap_or_default().max(1.0);
+            (pool, value / leaders)
+        };
+        family(name, help, ("name", MetricType::GAUGE), sums(of).into_iter().map(share))
+    };
+    let mut made = vec![family("inference_pool_ready_pods", "Leaders that take requests.", ("name", MetricType::GAUGE), ready.clone())];
+    made.extend(waiting.map(|f| average(f, "inference_pool_average_queue_size", "Requests that wait, per leader that serves.")));
+    made.extend(running.map(|f| average(f, "inference_pool_average_running_requests", "Requests at leaders, per leader that serves.")));
     made
 }
 
@@ -73,20 +90,30 @@ fn only(family: &MetricFamily, label: &str, value: &str) -> MetricFamily {
     chosen
 }
 
+/// A family of sums by pool under another name.
+fn per_pool(of: &MetricFamily, name: &str, help: &str, label: &str) -> MetricFamily {
+    family(name, help, (label, of.get_field_type()), sums(of))
+}
+
 /// Sums series by their `pool` label.
-fn per_pool(family: &MetricFamily, name: &str, help: &str, label: &str) -> MetricFamily {
-    let counter = family.get_field_type() == MetricType::COUNTER;
-    let mut sums: std::collections::BTreeMap<String, f64> = std::collections::BTreeMap::new();
-    for metric in family.get_metric() {
+fn sums(of: &MetricFamily) -> BTreeMap<String, f64> {
+    let counter = of.get_field_type() == MetricType::COUNTER;
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for metric in of.get_metric() {
         let pool = metric.get_label().iter().find(|l| l.name() == "pool").map_or("", |l| l.value());
         let value = if counter { metric.get_counter().get_value() } else { metric.get_gauge().get_value() };
         *sums.entry(pool.to_owned()).or_default() += value;
     }
+    sums
+}
+
+fn family(name: &str, help: &str, (label, kind): (&str, MetricType), values: impl IntoIterator<Item = (String, f64)>) -> MetricFamily {
+    let counter = kind == MetricType::COUNTER;
     let mut made = MetricFamily::default();
     made.set_name(name.to_owned());
     made.set_help(help.to_owned());
-    made.set_field_type(family.get_field_type());
-    made.set_metric(sums.into_iter().map(|(pool, value)| single(label, pool, value, counter)).collect());
+    made.set_field_type(kind);
+    made.set_metric(values.into_iter().map(|(pool, value)| single(label, pool, value, counter)).collect());
     made
 }
 
@@ -105,4 +132,21 @@ fn single(label: &str, pool: String, value: f64, counter: bool) -> Metric {
         metric.set_gauge(held);
     }
     metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pools_of(name: &str, values: &[(&str, f64)]) -> MetricFamily {
+        family(name, "h", ("pool", MetricType::GAUGE), values.iter().map(|(pool, value)| ((*pool).to_owned(), *value)))
+    }
+
+    #[test]
+    fn averages_are_over_the_leaders_that_serve() {
+        let serving = pools_of("s", &[("a", 4.0), ("b", 0.0)]);
+        let made = pools(&serving, Some(&pools_of("w", &[("a", 6.0), ("b", 5.0)])), Some(&pools_of("r", &[("a", 8.0)])));
+        let value = |of: usize, at: usize| made[of].get_metric()[at].get_gauge().get_value();
+        assert_eq!([value(0, 0), value(0, 1), value(1, 0), value(1, 1), value(2, 0)], [4.0, 0.0, 1.5, 5.0, 2.0]);
+    }
 }
