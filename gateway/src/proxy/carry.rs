@@ -65,12 +65,7 @@ pub async fn on(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carrie
     let cause = label(broke.cause);
     let mut way = None;
     let result = if allowed { steps(job, watch, &broke, &mut way).await } else { finish_or_refuse(job, watch, &broke) };
-    let outcome = match &result {
-        Ok(_) => ResumeResult::Resumed,
-        Err(Reject::NotResumable { .. }) => ResumeResult::Refused,
-        Err(Reject::NoServingGroup { .. }) => ResumeResult::NoLeader,
-        Err(_) => ResumeResult::Failed,
-    };
+    let outcome = result.as_ref().map_or_else(failed, |_| ResumeResult::Resumed);
     job.record.resumed(cause, way.map_or(ResumeWay::None, way_label), outcome);
     result
 }
@@ -201,6 +196,15 @@ fn refused(refusal: Refusal, broke: &Break) -> Reject {
     Reject::NotResumable { reason: refusal.word(), detail: format!("{} (the break: {})", refusal.message(), broke.why) }
 }
 
+/// What the metrics call a stream that was not carried on.
+fn failed(reject: &Reject) -> ResumeResult {
+    if let Reject::NotResumable { reason, .. } = reject {
+        let bound = Refusal::BOUNDS.iter().any(|bound| bound.word() == *reason);
+        return if bound { ResumeResult::OverBound } else { ResumeResult::Refused };
+    }
+    if matches!(reject, Reject::NoServingGroup { .. }) { ResumeResult::NoLeader } else { ResumeResult::Failed }
+}
+
 /// The word of metrics and traces.
 pub fn label(cause: Cause) -> ResumeCause {
     match cause {
@@ -220,5 +224,19 @@ fn way_label(way: Way) -> ResumeWay {
         Way::Continue => ResumeWay::Continue,
         Way::Replay => ResumeWay::Replay,
         Way::TokenIds => ResumeWay::TokenIds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_told_from_a_kind_of_request() {
+        let refused = |refusal: Refusal| failed(&Reject::NotResumable { reason: refusal.word(), detail: String::new() });
+        assert_eq!(refused(Refusal::Moves), ResumeResult::OverBound);
+        assert_eq!(refused(Refusal::Memory), ResumeResult::OverBound);
+        assert_eq!(refused(Refusal::Multimodal), ResumeResult::Refused);
+        assert_eq!(failed(&Reject::Internal), ResumeResult::Failed);
     }
 }

@@ -42,6 +42,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Those that a setting of `resume` draws, not the request's kind.
+    pub const BOUNDS: &'static [Self] = &[Self::Moves, Self::TextTooLong, Self::RequestTooLong, Self::Memory];
+
     /// A word for metrics, logs and the client, from a closed set.
     pub fn word(self) -> &'static str {
         match self {

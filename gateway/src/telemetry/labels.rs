@@ -174,8 +174,6 @@ closed_set! {
         Replay = "replay",
         /// Token ids.
         TokenIds = "token_ids",
-        /// A non-streamed request, sent again.
-        Again = "again",
         /// No way was found.
         None = "none",
     }
