@@ -62,6 +62,13 @@ async fn leaves(moment: Moment) -> Outcome<()> {
         })
         .await?;
         wait_idle(&gateway).await?;
+        // Whatever the leader was at, it is counted how long its connection outlived the client.
+        let counted = format!("leadgate_cancel_delay_seconds_count {}\n", n + 1);
+        eventually(PATIENCE, "a measured delay", || async {
+            let metrics = gateway.metrics().await.map_err(|error| error.to_string())?;
+            if metrics.contains(&counted) { Ok(()) } else { Err(format!("{moment:?} {way:?}: no {counted}")) }
+        })
+        .await?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use crate::groups::table::{Candidate, PoolEntry};
 use crate::proxy::admit::{self, Need, Ticket};
 use crate::proxy::attempt::{self, NotSent, Outbound, Outcome, Place, Started};
 use crate::proxy::body::RequestBody;
+use crate::proxy::gone;
 use crate::proxy::headers::{self, Upward};
 use crate::proxy::ingress::{BodyCharge, Inbound};
 use crate::proxy::pick::{self, Tried};
@@ -301,7 +302,8 @@ impl Job {
         deadline: (Instant, Clock),
     ) -> Outcome {
         let request = Outbound { method: &self.inbound.method, target, headers: self.headers(settings), body, deadline };
-        attempt::run(Place { gateway: &self.gateway, worker: self.worker }, candidate, settings, request).await
+        let run = attempt::run(Place { gateway: &self.gateway, worker: self.worker }, candidate, settings, request);
+        gone::noted(&self.record.gone, run).await
     }
 
     fn failed(&self, candidate: &Candidate, outcome: Outcome) -> Failed {
@@ -415,7 +417,8 @@ impl Job {
     async fn gather(&mut self, mut opened: Opened, clock: (Instant, Clock)) -> Result<Opened, Failed> {
         let Answer::Running { mut started, .. } = opened.answer else { return Ok(opened) };
         let candidate = opened.candidate.clone();
-        let watched = attempt::watched(whole::gather(&mut started), &candidate, &opened.settings, clock).await;
+        let watched = attempt::watched(whole::gather(&mut started), &candidate, &opened.settings, clock);
+        let watched = gone::noted(&self.record.gone, watched).await;
         let body = match watched {
             Ok(Gathered::Whole(body)) => body,
             Ok(Gathered::Long(prefix)) => {

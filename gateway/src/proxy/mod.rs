@@ -9,6 +9,7 @@ pub mod body;
 pub mod carry;
 pub mod dice;
 pub mod exchange;
+pub mod gone;
 pub mod headers;
 pub mod ingress;
 pub mod job;

@@ -3,7 +3,7 @@
 //! Owns: the marks of one request. Must not: take part in any decision. A request that ends without a verdict was cancelled by its client.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -65,6 +65,10 @@ pub struct Record {
     /// Bytes of the answer's body passed on.
     pub response_bytes: u64,
     usage: Usage,
+    /// When a try was given up that had no answer yet.
+    pub(super) gone: OnceLock<Instant>,
+    /// The answer broke, and nothing is known yet of how it goes on.
+    broken: Option<ResumeCause>,
     cancelled: Option<Duration>,
     times: Option<StreamTimes>,
     trail: Trail,
@@ -82,6 +86,8 @@ impl Record {
     pub fn new(telemetry: Arc<Telemetry>, head: &http::request::Parts, client: IpAddr, request_id: &HeaderValue, route: Route) -> Self {
         Self {
             usage: Usage::default(),
+            gone: OnceLock::new(),
+            broken: None,
             cancelled: None,
             times: None,
             trail: Trail::new(&telemetry.traces, head, route),
@@ -132,6 +138,7 @@ impl Record {
     /// A leader is about to be tried, for the first time or again.
     pub fn tried(&mut self, group: &ReplicaGroup) {
         self.attempts += 1;
+        self.gone.take();
         self.group = group.key.0.clone();
         if self.queue.is_none() {
             let waited = self.started.elapsed();
@@ -179,6 +186,7 @@ impl Record {
 
     /// Another try is allowed.
     pub fn retried(&mut self, cause: RetryCause) {
+        self.broken = None;
         if let Some(metrics) = self.metrics() {
             metrics.retried(cause);
         }
@@ -192,6 +200,7 @@ impl Record {
 
     /// The running answer broke.
     pub fn broke(&mut self, cause: ResumeCause) {
+        self.broken = Some(cause);
         self.trail.broke(cause.as_str());
     }
 
@@ -269,6 +278,7 @@ impl Record {
 
     /// A broken stream was carried on, or not.
     pub fn resumed(&mut self, cause: ResumeCause, way: ResumeWay, result: ResumeResult) {
+        self.broken = None;
         if let Some(metrics) = self.metrics() {
             metrics.resumed(cause, way, result);
         }
@@ -346,8 +356,23 @@ impl Record {
     }
 }
 
+impl Record {
+    /// The client went away. What it held is dropped before this record: the leader's connection is closed by now.
+    fn left(&mut self) {
+        if self.trail.is_trying() {
+            self.cancelled = self.cancelled.or_else(|| self.gone.get().map(Instant::elapsed));
+        }
+        if let Some(cause) = self.broken.take() {
+            self.resumed(cause, ResumeWay::None, ResumeResult::Cancelled);
+        }
+    }
+}
+
 impl Drop for Record {
     fn drop(&mut self) {
+        if self.outcome == Outcome::Cancelled {
+            self.left();
+        }
         let whole = self.started.elapsed();
         self.count(whole);
         self.trail.finish(&RequestEnd {
@@ -399,4 +424,28 @@ impl Drop for Record {
 /// How a running try ended that the gateway gave up.
 fn given_up(code: &'static str) -> AttemptOutcome {
     if code == "leader_timeout" { AttemptOutcome::Timeout } else { AttemptOutcome::Broken }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::Format;
+
+    #[test]
+    fn a_client_that_leaves_a_broken_stream_is_counted_with_it() {
+        let telemetry = Arc::new(Telemetry {
+            metrics: crate::testing::metrics(),
+            access: ArcSwap::from_pointee(None),
+            recent: Recent::new(),
+            traces: Traces::off(),
+        });
+        let head = http::Request::post("/v1/chat/completions").body(()).unwrap().into_parts().0;
+        let id = HeaderValue::from_static("r");
+        let mut record = Record::new(telemetry.clone(), &head, [127, 0, 0, 1].into(), &id, Route::ChatCompletions);
+        record.pool(&"m".into(), &telemetry.metrics.unknown_pool());
+        record.broke(ResumeCause::Stalled);
+        drop(record);
+        let text = telemetry.metrics.scrape(Format::Prometheus, false);
+        assert!(text.contains(r#"leadgate_resumes_total{cause="stalled",pool="unknown",result="cancelled",way="none"} 1"#), "{text}");
+    }
 }

@@ -173,6 +173,11 @@ impl Trail {
         }
     }
 
+    /// A try is open: it has no end yet.
+    pub fn is_trying(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// The open try, if there is one, is over.
     pub fn close(&mut self, outcome: AttemptOutcome, reason: &'static str) {
         let Some(mut open) = self.open.take() else { return };

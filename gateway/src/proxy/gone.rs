@@ -1,0 +1,72 @@
+//! When a future was dropped unfinished: the moment at which a client is known to be gone while a leader has not answered yet.
+//!
+//! Owns: that moment. Must not: keep anything alive: it is noted before the future, and the connection in it, is dropped, so that the
+//! time from one to the other can be measured. Next step: `record`.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+struct Note<'a> {
+    at: &'a OnceLock<Instant>,
+    over: bool,
+}
+
+impl Drop for Note<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.at.get_or_init(Instant::now);
+        }
+    }
+}
+
+/// Runs `work`. Dropped before its end, it sets `at`, and then drops the work.
+pub async fn noted<F: Future>(at: &OnceLock<Instant>, work: F) -> F::Output {
+    let mut work = pin!(work);
+    // Declared later, so dropped earlier.
+    let mut note = Note { at, over: false };
+    let done = work.as_mut().await;
+    note.over = true;
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Looks at its own drop whether the moment had been noted.
+    struct Last(Arc<OnceLock<Instant>>, Arc<OnceLock<bool>>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.1.set(self.0.get().is_some()).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_moment_comes_before_the_drop() {
+        let (at, noted_first) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+        let last = Last(at.clone(), noted_first.clone());
+        let mut running = Box::pin(noted(&at, async move {
+            let _last = last;
+            std::future::pending::<()>().await;
+        }));
+        assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(at.get().is_none());
+        drop(running);
+        assert_eq!(noted_first.get(), Some(&true));
+    }
+
+    #[test]
+    fn an_end_is_no_drop() {
+        let at = OnceLock::new();
+        let mut running = Box::pin(noted(&at, std::future::ready(7)));
+        assert_eq!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())), std::task::Poll::Ready(7));
+        drop(running);
+        assert!(at.get().is_none());
+    }
+}
