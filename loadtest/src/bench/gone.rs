@@ -1,12 +1,13 @@
 //! How long it takes until the engine sees that a client has left.
 //!
-//! Clients and engine are both in this process and so have one clock. The engine is as small as can be: it answers a prober, and for anything
-//! else it streams, or says nothing, and notices the end of its connection.
+//! Clients and engine are both in this process and so have one clock. The engine is as small as can be: it answers a prober, and for the
+//! clients that will leave, which it knows by a mark in the body, it streams or says nothing and notices the end of its connection.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -26,6 +27,8 @@ const MODES: [Mode; 3] = [
 const MISSED_AFTER: Duration = Duration::from_secs(4);
 const EVENT_EVERY: Duration = Duration::from_millis(20);
 const MAX_HEAD: usize = 64 * 1024;
+/// Begins the `user` of a request whose client will leave; its number follows.
+const MARK: &str = "leaves-";
 
 struct Mode {
     name: &'static str,
@@ -35,15 +38,18 @@ struct Mode {
     p99: &'static str,
 }
 
+/// What the engine saw of the client of this number. A proxy may close a connection long after its client was given up as missed.
 enum News {
-    Arrived,
-    Left(Instant),
+    Arrived(u64),
+    Left(u64, Instant),
 }
 
 /// The engine's port; ends with it.
 pub(super) struct Engine {
     pub(super) address: SocketAddr,
     news: mpsc::Receiver<News>,
+    /// Clients so far.
+    clients: u64,
     _tasks: JoinSet<()>,
 }
 
@@ -63,7 +69,7 @@ impl Engine {
                 });
             }
         });
-        Ok(Self { address, news, _tasks: tasks })
+        Ok(Self { address, news, clients: 0, _tasks: tasks })
     }
 
     /// Lets `clients` leave one after the other in each mode.
@@ -90,13 +96,12 @@ impl Engine {
     }
 
     async fn leave(&mut self, proxy: SocketAddr, mode: &Mode, nth: usize) -> io::Result<Option<Duration>> {
-        while self.news.try_recv().is_ok() {}
-        let body = format!("{{\"model\":\"tiny\",\"stream\":{},\"mode\":\"{}\",\"messages\":[]}}", mode.stream, mode.name);
+        self.clients += 1;
+        let number = self.clients;
         let mut client = TcpStream::connect(proxy).await?;
-        let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-length: {}\r\n\r\n", body.len());
-        client.write_all((head + &body).as_bytes()).await?;
-        if !matches!(timeout(MISSED_AFTER, self.news.recv()).await, Ok(Some(News::Arrived))) {
-            return Err(io::Error::other("a request did not reach the engine"));
+        client.write_all(&request(mode, number)).await?;
+        if self.wait(|news| matches!(news, News::Arrived(who) if who == number).then_some(())).await.is_none() {
+            return Err(io::Error::other(format!("{}: a request did not reach the engine", mode.name)));
         }
         if mode.name == "decode" {
             // Whatever comes first: the head, or more.
@@ -106,32 +111,63 @@ impl Engine {
         sleep(Duration::from_millis(10 + nth as u64 % 17)).await;
         let left = Instant::now();
         drop(client);
-        loop {
-            match timeout(MISSED_AFTER, self.news.recv()).await {
-                Ok(Some(News::Left(at))) => return Ok(Some(at.saturating_duration_since(left))),
-                Ok(Some(News::Arrived)) => {}
-                Ok(None) | Err(_) => return Ok(None),
-            }
-        }
+        let seen = |news| match news {
+            News::Left(who, at) => (who == number).then_some(at),
+            News::Arrived(_) => None,
+        };
+        Ok(self.wait(seen).await.map(|at| at.saturating_duration_since(left)))
     }
+
+    /// The first news that `wanted` takes; `None` if it does not come in time.
+    async fn wait<T>(&mut self, wanted: impl Fn(News) -> Option<T>) -> Option<T> {
+        let look = async {
+            loop {
+                if let Some(found) = wanted(self.news.recv().await?) {
+                    return Some(found);
+                }
+            }
+        };
+        timeout(MISSED_AFTER, look).await.ok().flatten()
+    }
+}
+
+fn request(mode: &Mode, number: u64) -> Vec<u8> {
+    let body = json!({"model": "tiny", "stream": mode.stream, "user": format!("{MARK}{number}"), "metadata": {"mode": mode.name},
+        "messages": [{"role": "user", "content": "Go."}]})
+    .to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    (head + &body).into_bytes()
 }
 
 async fn serve(mut tcp: TcpStream, tell: &mpsc::Sender<News>) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     while let Some(request) = read(&mut tcp).await? {
-        if request.starts_with("GET ") {
-            let body = r#"{"object":"list","data":[{"id":"tiny","object":"model"}]}"#;
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
-            tcp.write_all((head + body).as_bytes()).await?;
+        let body: Value = request.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok()).unwrap_or_default();
+        let Some(number) = body["user"].as_str().and_then(|user| user.strip_prefix(MARK)?.parse().ok()) else {
+            tcp.write_all(&to_prober(&request)).await?;
             continue;
-        }
+        };
         // The round goes on without whoever asks no longer.
-        let _ = tell.send(News::Arrived).await;
-        hold(&mut tcp, request.contains("\"decode\"")).await;
-        let _ = tell.send(News::Left(Instant::now())).await;
+        let _ = tell.send(News::Arrived(number)).await;
+        hold(&mut tcp, body["metadata"]["mode"] == "decode").await;
+        let _ = tell.send(News::Left(number, Instant::now())).await;
         return Ok(());
     }
     Ok(())
+}
+
+/// A prober wants to be told that the engine is well, what it serves, and one token of it.
+fn to_prober(request: &str) -> Vec<u8> {
+    let body = if request.starts_with("POST ") {
+        r#"{"object":"text_completion","choices":[{"index":0,"text":"a","finish_reason":"length"}]}"#
+    } else {
+        r#"{"object":"list","data":[{"id":"tiny","object":"model"}]}"#
+    };
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    (head + body).into_bytes()
 }
 
 /// Streams or says nothing until the connection ends.
@@ -184,5 +220,32 @@ mod tests {
             assert_eq!(figures.get(mode.missed), Some(&0.0), "{}", mode.name);
             assert!(figures.contains_key(mode.p50), "{}", mode.name);
         }
+    }
+
+    /// A prober's generation is answered on a connection that stays open, and is no news.
+    #[tokio::test]
+    async fn a_prober_gets_its_token() {
+        let mut engine = Engine::start().await.unwrap();
+        let mut prober = TcpStream::connect(engine.address).await.unwrap();
+        for _ in 0..2 {
+            let ask = b"POST /v1/completions HTTP/1.1\r\nhost: e\r\ncontent-length: 33\r\n\r\n{\"model\":\"tiny\",\"max_tokens\":1  }";
+            prober.write_all(ask).await.unwrap();
+            let answer = read(&mut prober).await.unwrap().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(r#""finish_reason":"length""#), "{answer}");
+        }
+        assert!(engine.news.try_recv().is_err());
+    }
+
+    /// News of a client that was given up must not count for the next one.
+    #[tokio::test]
+    async fn news_of_others_is_passed_over() {
+        let mut engine = Engine::start().await.unwrap();
+        let (tell, news) = mpsc::channel(4);
+        engine.news = news;
+        tell.send(News::Left(1, Instant::now())).await.unwrap();
+        tell.send(News::Arrived(2)).await.unwrap();
+        assert_eq!(engine.wait(|news| matches!(news, News::Arrived(2)).then_some(2)).await, Some(2));
+        drop(tell);
+        assert_eq!(engine.wait(|_| Some(())).await, None);
     }
 }
