@@ -5,94 +5,40 @@
 
 #![allow(missing_docs, reason = "criterion's macro makes the items")]
 
+#[path = "support/facts.rs"]
+mod facts;
+
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use config::{Config, Membership};
 use criterion::{Criterion, criterion_group, criterion_main};
-use discovery::fact::{
-    DeploymentFact, Fact, Kind, LoadBalance, Numeral, PodFact, PodPhase, RoleFact, RoleKind, ServiceFact, ServicePort, Str, TargetPort,
-    Term, TermKind,
-};
+use discovery::fact::{self, Fact, Kind, PodFact, Str};
 use discovery::index::Change;
 use discovery::probe::Verdict;
 use discovery::snapshot::GroupId;
 use discovery::state::State;
 use discovery::view::Lens;
+use facts::SIZE;
 
 const DEPLOYMENTS: u32 = 1_000;
 const REPLICAS: u32 = 5;
-const SIZE: u32 = 2;
 
 fn scope() -> Str {
     "*".into()
 }
 
 fn deployment(number: u32) -> Fact {
-    let role = RoleFact {
-        name: "server".into(),
-        kind: RoleKind::Server,
-        replicas: REPLICAS,
-        elastic: false,
-        load_balance: LoadBalance::Unknown,
-        take_over: true,
-        declared_names: vec![format!("model-{number}").into()],
-    };
-    Fact::Deployment(Arc::new(DeploymentFact {
-        uid: format!("deployment-{number}").into(),
-        namespace: "models".into(),
-        name: format!("d{number}").into(),
-        created: SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(number)),
-        deleting: false,
-        model: "/models".into(),
-        roles: vec![role],
-        router: None,
-        endpoint_https: false,
-        rollout: None,
-        slots: Vec::new(),
-        retirement: None,
-    }))
+    Fact::Deployment(Arc::new(facts::deployment(number, REPLICAS)))
 }
 
 fn service(number: u32) -> Fact {
-    let terms = [("instance", format!("d{number}"), TermKind::Other), ("member", "0".to_owned(), TermKind::Member)];
-    Fact::Service(Arc::new(ServiceFact {
-        uid: format!("service-{number}").into(),
-        namespace: "models".into(),
-        name: format!("d{number}-server").into(),
-        owner: Some(format!("deployment-{number}").into()),
-        selector: terms.into_iter().map(|(key, value, kind)| Term { key: key.into(), value: value.into(), kind }).collect(),
-        ports: vec![ServicePort { name: "http".into(), port: 8000, target: TargetPort::Number(8000) }],
-        cluster_ip: None,
-    }))
+    Fact::Service(Arc::new(facts::service(number)))
 }
 
 fn pod(number: u32, ordinal: u32, member: u32, ready: bool) -> Fact {
-    let label = |key: &str, value: String| (Str::from(key), Str::from(value));
-    Fact::Pod(Arc::new(PodFact {
-        uid: format!("pod-{number}-{ordinal}-{member}-0000-0000-000000000000").into(),
-        namespace: "models".into(),
-        name: format!("d{number}-server-r{ordinal}-m{member}").into(),
-        owner: Some(format!("deployment-{number}").into()),
-        role: Some("server".into()),
-        ordinal: Numeral::Is(ordinal),
-        index: Numeral::Is(member),
-        total: Numeral::Is(SIZE),
-        managed: false,
-        eligible: false,
-        labels: vec![label("instance", format!("d{number}")), label("member", member.to_string())],
-        created: SystemTime::UNIX_EPOCH,
-        deletion: None,
-        grace: Duration::from_secs(30),
-        phase: PodPhase::Running,
-        ready,
-        ip: Some(format!("10.{}.{ordinal}.{member}", number % 256).into()),
-        ports: vec![("http".into(), 8000)],
-        containers: "main:0:containerd://2581da18bdfcd1c5ff7df54293c69ef7c00e2b0a7be38874c77a0cd8ebf2a31c".into(),
-        declared_names: vec![format!("model-{number}").into()],
-        https: false,
-    }))
+    Fact::Pod(Arc::new(PodFact { ready, ..facts::pod(number, ordinal, member) }))
 }
 
 fn seats() -> impl Iterator<Item = (u32, u32, u32)> {

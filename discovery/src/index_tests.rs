@@ -113,3 +113,22 @@ fn a_scope_is_listed_when_every_kind_is() {
     assert!(index.listed(&"a".into()));
     assert!(!index.listed(&"b".into()));
 }
+
+impl Index {
+    /// Sizes of everything that is kept, by name.
+    pub(crate) fn held(&self) -> Vec<(&'static str, usize)> {
+        let links = |links: &HashMap<Str, BTreeSet<Str>>| links.len() + links.values().map(BTreeSet::len).sum::<usize>();
+        vec![
+            ("deployments", self.deployments.len()),
+            ("pods", self.pods.len()),
+            ("services", self.services.len()),
+            ("pods of", links(&self.pods_of)),
+            ("services of", links(&self.services_of)),
+            ("namesakes", self.namesakes.values().map(BTreeSet::len).sum()),
+            ("namesakes' names", self.namesakes.len()),
+            ("scopes", self.scopes.len() + self.scopes.values().map(HashSet::len).sum::<usize>()),
+            ("relists", self.relists.len()),
+            ("listed", self.listed.len()),
+        ]
+    }
+}

@@ -10,6 +10,9 @@ use crate::snapshot::GroupPhase;
 use crate::source::command::MAX_NAMES;
 use crate::view::Target;
 
+/// Under which the names that a router lists are known.
+const ROUTER: &str = "router";
+
 /// The names of one deployment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Served {
@@ -38,6 +41,7 @@ pub fn of_target(deployment: &DeploymentFact, target: &Target) -> Option<Vec<Str
 /// group serves.
 pub fn of_deployment(deployment: &DeploymentFact, targets: &[Target], known: &mut BTreeMap<Str, Vec<Str>>) -> Served {
     let mut served = Served::default();
+    known.retain(|role, _| **role == *ROUTER || deployment.roles.iter().any(|present| present.name == *role));
     if deployment.router.is_some() {
         let names = behind_router(deployment, targets, known);
         served.pending = names.is_empty();
@@ -76,10 +80,10 @@ fn of_role(deployment: &DeploymentFact, role: &RoleFact, targets: &[Target], kno
 fn behind_router(deployment: &DeploymentFact, targets: &[Target], known: &mut BTreeMap<Str, Vec<Str>>) -> Vec<Str> {
     let listed = targets.first().and_then(|target| of_target(deployment, target));
     if let Some(names) = listed {
-        known.insert(Str::from("router"), names.clone());
+        known.insert(Str::from(ROUTER), names.clone());
         return names;
     }
-    let before = known.get("router").cloned().unwrap_or_default();
+    let before = known.get(ROUTER).cloned().unwrap_or_default();
     let declared = deployment.roles.iter().flat_map(|role| role.declared_names.iter().cloned());
     bounded(if before.is_empty() { declared.collect() } else { before }.into_iter())
 }

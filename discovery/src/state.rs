@@ -102,7 +102,10 @@ impl State {
     /// Computes what the changes since the last call touched.
     pub fn refresh(&mut self, lens: &Lens<'_>) -> Delta {
         let mut delta = Delta::default();
-        for uid in std::mem::take(&mut self.touched) {
+        let mut touched: Vec<Str> = std::mem::take(&mut self.touched).into_iter().collect();
+        // Those that go come first: one that was created anew takes over the place that the old one leaves under the same name.
+        touched.sort_by_key(|uid| self.stands(uid));
+        for uid in touched {
             let new = self.view(&uid, lens, &mut delta);
             let old = match new {
                 Some(view) => self.views.insert(uid.clone(), view),
@@ -140,11 +143,16 @@ impl State {
         self.index.sizes()
     }
 
+    /// Whether the deployment exists and no younger one has its name.
+    fn stands(&self, uid: &str) -> bool {
+        self.index.deployment(uid).is_some_and(|deployment| self.index.is_latest(deployment))
+    }
+
     fn view(&mut self, uid: &Str, lens: &Lens<'_>, delta: &mut Delta) -> Option<View> {
-        let deployment = self.index.deployment(uid)?.clone();
-        if !self.index.is_latest(&deployment) {
+        if !self.stands(uid) {
             return None;
         }
+        let deployment = self.index.deployment(uid)?.clone();
         let past = self.pasts.entry(uid.clone()).or_default();
         let mut targets = view::targets(&self.index, &deployment, past, lens);
         if let Some(before) = self.views.get(uid) {
@@ -227,3 +235,7 @@ fn same(old: &ProbeTarget, new: &ProbeTarget) -> bool {
         && old.model_hint == new.model_hint
         && Arc::ptr_eq(&old.settings, &new.settings)
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

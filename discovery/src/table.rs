@@ -229,3 +229,21 @@ fn replace<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V
         None => map.remove(key),
     };
 }
+
+#[cfg(test)]
+impl Table {
+    /// Sizes of everything that is kept, by name.
+    pub(crate) fn held(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("entries", self.entries.len()),
+            ("claims", self.claims.values().map(BTreeSet::len).sum()),
+            ("names claimed", self.claims.len()),
+            ("owners", self.owners.values().map(Vec::len).sum()),
+            ("pools", self.pools.len()),
+            ("conflicts", self.conflicts.len()),
+            ("reached by", self.reached_by.len()),
+            ("unnamed", self.unnamed.len()),
+            ("pending", self.pending.len()),
+        ]
+    }
+}
