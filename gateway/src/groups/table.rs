@@ -177,14 +177,7 @@ impl Tables {
         }
         self.current.store(Arc::new(Table { snapshot, pools, groups }));
         let table = self.current.load_full();
-        // In the snapshot's order, not the map's: who is told first is served first.
-        for group in groups_of(&previous.snapshot) {
-            if !table.groups.contains_key(&group.id)
-                && let Some(state) = previous.groups.get(&group.id)
-            {
-                self.retire(state);
-            }
-        }
+        self.retire(&previous, &table);
         states.retain(|model, state| tell(&table, model, state));
         drop(states);
         self.changed.send_modify(|n| *n += 1);
@@ -197,12 +190,20 @@ impl Tables {
         retired.values().filter_map(Weak::upgrade).for_each(|group| group.nudge());
     }
 
-    fn retire(&self, state: &Arc<GroupState>) {
-        state.retire();
+    /// Tells the incarnations that `table` has no more. Those of earlier tables whose last request has ended are forgotten.
+    fn retire(&self, previous: &Table, table: &Table) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        // Requests hold their group; where none runs, nothing is kept.
+        // Once, not for each one that goes: when a whole source goes, they are thousands.
         retired.retain(|_, group| group.strong_count() > 0);
-        retired.insert(state.id.clone(), Arc::downgrade(state));
+        // In the snapshot's order, not the map's: who is told first is served first.
+        for group in groups_of(&previous.snapshot) {
+            if !table.groups.contains_key(&group.id)
+                && let Some(state) = previous.groups.get(&group.id)
+            {
+                state.retire();
+                retired.insert(state.id.clone(), Arc::downgrade(state));
+            }
+        }
     }
 
     /// An incarnation that was gone and is shown again while its requests still run: they are told that nothing is lost.
@@ -255,3 +256,7 @@ fn tell(table: &Table, model: &Arc<str>, state: &Arc<PoolState>) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;
