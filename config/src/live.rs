@@ -17,6 +17,7 @@ pub(crate) fn merge(old: &Config, mut new: Config) -> (Config, Vec<&'static str>
     keep(process::CONNECTIONS.path, &old.limits.connections, &mut new.limits.connections, &mut kept);
     keep(process::LOG_FORMAT.path, &old.log.format, &mut new.log.format, &mut kept);
     let (before, after) = (old.telemetry, &mut new.telemetry);
+    keep(process::REQUEST_METRICS.path, &before.request_metrics, &mut after.request_metrics, &mut kept);
     keep(process::MIRROR_NAMES.path, &before.mirror_names, &mut after.mirror_names, &mut kept);
     keep(process::KEEP_NOTABLE.path, &before.keep_notable, &mut after.keep_notable, &mut kept);
     (new, kept)
@@ -47,6 +48,7 @@ mod tests {
         new.source = Source::Kubernetes(KubernetesSource { all_namespaces: true, ..KubernetesSource::default() });
         (new.membership, new.log.format) = (Membership::Service, LogFormat::Text);
         new.limits.connections += 1;
+        new.telemetry.request_metrics = !old.telemetry.request_metrics;
         new.telemetry.mirror_names = !old.telemetry.mirror_names;
         new.telemetry.keep_notable = !old.telemetry.keep_notable;
         let (merged, kept) = merge(&old, new);

@@ -246,6 +246,8 @@ pub const ACCESS_FIELDS: &[&str] = &[
 /// Metrics and traces. Where spans go is said by the standard `OTEL_*` variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TelemetrySettings {
+    /// Requests are counted and timed by pool.
+    pub request_metrics: bool,
     /// `/metrics` also carries the names of other conventions.
     pub mirror_names: bool,
     /// Spans of requests that failed or moved are sent although they were not sampled.

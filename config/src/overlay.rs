@@ -48,6 +48,7 @@ pub(crate) fn process(reader: &mut Reader<'_>, processors: usize, config: &mut C
     reader.switch(&process::LOG_ACCESS, &mut config.log.access);
     reader.ratio(&process::LOG_ACCESS_SAMPLE, &mut config.log.access_sample);
     reader.list(&process::LOG_ACCESS_FIELDS, &mut config.log.access_fields);
+    reader.switch(&process::REQUEST_METRICS, &mut config.telemetry.request_metrics);
     reader.switch(&process::MIRROR_NAMES, &mut config.telemetry.mirror_names);
     reader.switch(&process::KEEP_NOTABLE, &mut config.telemetry.keep_notable);
 }
@@ -174,7 +175,7 @@ pub(crate) fn blank() -> Config {
         limits: blank_limits(),
         shutdown: ShutdownSettings { settle: Duration::ZERO, grace: Duration::ZERO },
         log: LogSettings { format: LogFormat::Json, level: String::new(), access: false, access_sample: 0.0, access_fields: Vec::new() },
-        telemetry: TelemetrySettings { mirror_names: false, keep_notable: false },
+        telemetry: TelemetrySettings { request_metrics: false, mirror_names: false, keep_notable: false },
         defaults: Arc::new(blank_pool()),
         pools: BTreeMap::new(),
     }

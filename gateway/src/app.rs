@@ -75,7 +75,7 @@ pub enum Ended {
 pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended, AppError> {
     let started = SystemTime::now();
     let config = Arc::new(Config::load(&args, env, |path| std::fs::read_to_string(path)).map_err(AppError::Config)?);
-    let metrics = Metrics::new()?;
+    let metrics = Metrics::with_requests(config.telemetry.request_metrics)?;
     let logs = Logs::install(&config.log, metrics.log_lines_dropped.clone())?;
     let (traces, export) = Traces::from_env(config.telemetry.keep_notable, &metrics)?;
     let exporting = Exporting::start(export);

@@ -133,6 +133,10 @@ pub(crate) const LOG_ACCESS_FIELDS: Setting = Setting::list("log.access_fields",
     .doc("Fields of the access line, in this order. Empty: all of them. Their names are in [operations.md](operations.md#logs).")
     .why("all: leaving out is easier than missing one");
 
+pub(crate) const REQUEST_METRICS: Setting = Setting::switch("telemetry.request_metrics", "true")
+    .at_start()
+    .doc("Count and time requests, attempts, events and tokens by pool. Off: `/metrics` keeps what is read at each scrape (groups, requests at leaders and waiting, the snapshot, the process), refusals and connections, and the status page has no rates.")
+    .why("a gateway that nobody can watch is of no use; what it costs is measured in [performance.md](performance.md)");
 pub(crate) const MIRROR_NAMES: Setting = Setting::switch("telemetry.mirror_names", "false")
     .at_start()
     .doc("`/metrics` also carries the main figures under the names of the GenAI conventions (`gen_ai_server_*`) and of the Gateway API Inference Extension (`inference_*`).")
@@ -184,6 +188,7 @@ pub(crate) const ROWS: &[&Setting] = &[
     &LOG_ACCESS,
     &LOG_ACCESS_SAMPLE,
     &LOG_ACCESS_FIELDS,
+    &REQUEST_METRICS,
     &MIRROR_NAMES,
     &KEEP_NOTABLE,
 ];

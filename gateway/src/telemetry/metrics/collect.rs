@@ -13,7 +13,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::families::PREFIX;
-use super::pool::PoolTable;
+use super::pool_table::PoolTable;
 use super::seconds;
 use crate::telemetry::view::{Tally, View};
 

@@ -1,7 +1,7 @@
 //! The metric registry: every family with the prefix `leadgate_`, and the process figures.
 //!
 //! Owns: `Metrics`, made once by the composition root and shared. Must not: make a series from text that a client chose; the only
-//! free label is `pool`, whose values are names of the snapshot's pools, at most `pool::MOST_POOLS`, then `other`. Requests for names that
+//! free label is `pool`, whose values are names of the snapshot's pools, at most `MOST_POOLS`, then `other`. Requests for names that
 //! are no pool count under `unknown`. Next step: `encode` turns a scrape into text.
 
 mod collect;
@@ -10,6 +10,7 @@ mod families;
 mod grid;
 mod mirror;
 mod pool;
+mod pool_table;
 mod process;
 mod stream_times;
 
@@ -23,7 +24,8 @@ use super::labels::{Label, Side, Verdict};
 use super::view::View;
 
 pub use encode::Format;
-pub use pool::{GaugeGuard, MOST_POOLS, PoolFigures, PoolMetrics};
+pub use pool::{GaugeGuard, PoolFigures, PoolMetrics};
+pub use pool_table::MOST_POOLS;
 pub use stream_times::StreamTimes;
 
 /// Every metric of the process. Cheap to use from any thread; share it by `Arc`.
@@ -31,7 +33,7 @@ pub use stream_times::StreamTimes;
 pub struct Metrics {
     registry: Registry,
     families: Arc<families::Families>,
-    pools: Arc<pool::PoolTable>,
+    pools: Arc<pool_table::PoolTable>,
     /// Streams that could not be kept because a bound was reached.
     pub resume_not_kept: IntCounter,
     /// Log lines that found the writer's queue full.
@@ -50,9 +52,18 @@ impl Metrics {
     /// # Errors
     /// Only by a mistake in this crate: two families of one name.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
+        Self::with_requests(true)
+    }
+
+    /// [`Metrics::new`]; `counted`: whether requests are counted and timed by pool (`telemetry.request_metrics`). Where they are not, no
+    /// series of theirs exists.
+    ///
+    /// # Errors
+    /// As [`Metrics::new`].
+    pub fn with_requests(counted: bool) -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
         let families = Arc::new(families::Families::new(&registry)?);
-        let pools = Arc::new(pool::PoolTable::new(families.clone()));
+        let pools = Arc::new(pool_table::PoolTable::new(counted.then(|| families.clone())));
         registry.register(Box::new(process::Process::new()?))?;
         families::build_info(&registry)?;
         let counter = |name, help| families::counter(&registry, name, help);
@@ -78,7 +89,7 @@ impl Metrics {
         self.pools.unknown()
     }
 
-    /// Totals of each pool since the start.
+    /// Totals of each pool since the start; none where requests are not counted.
     pub fn figures(&self) -> Vec<PoolFigures> {
         self.pools.figures()
     }
@@ -165,6 +176,31 @@ mod tests {
         let series = text.lines().filter(|l| l.starts_with("leadgate_requests_total{")).count();
         assert_eq!(series, MOST_POOLS + 1);
         assert!(text.contains(r#"leadgate_requests_total{outcome="ok",pool="other",route="completions"} 50"#));
+    }
+
+    /// No series at all: one at 0 would say that nothing happened.
+    #[test]
+    fn requests_that_are_not_counted_leave_no_series() {
+        let feed = |metrics: &Metrics| {
+            for pool in [metrics.pool(&pool_named("m")), metrics.unknown_pool()] {
+                let running = pool.enter();
+                pool.request(Route::ChatCompletions, Outcome::Ok);
+                pool.attempt(AttemptOutcome::Complete);
+                pool.queued(Duration::from_millis(3));
+                let mut times = StreamTimes::new(pool.clone(), std::time::Instant::now());
+                (0..300).for_each(|_| times.event(std::time::Instant::now()));
+                assert_eq!(times.events(), 300, "the access line wants them");
+                pool.client_cancelled(Some(Duration::ZERO));
+                drop((times, running));
+            }
+            metrics.rejected("queue_full");
+            metrics.scrape(Format::Prometheus, false)
+        };
+        let (on, off) = (Metrics::new().unwrap(), Metrics::with_requests(false).unwrap());
+        let (with, without) = (feed(&on), feed(&off));
+        assert!(with.contains(r#"pool="m""#) && on.figures().len() == 2, "{with}");
+        assert!(!without.contains("pool=") && off.figures().is_empty(), "{without}");
+        assert!(without.contains(r#"leadgate_rejects_total{reason="queue_full"} 1"#), "{without}");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Metrics of one pool, resolved once, and the bounded table of them.
+//! Metrics of one pool, resolved once.
 //!
-//! Owns: which `pool` label a model name gets. Must not: take a name that did not come from a snapshot's pool (`Metrics::pool` asks for
-//! the pool itself). Next step: the proxy keeps the `Arc<PoolMetrics>` for the life of a request.
+//! Owns: what is counted and timed of a request, or that nothing is (`telemetry.request_metrics`). Must not: choose the value of the `pool`
+//! label (`pool_table` does). Next step: the proxy keeps the `Arc<PoolMetrics>` for the life of a request.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
+use prometheus::local::LocalHistogram;
 use prometheus::{Histogram, IntCounter, IntGauge};
 use serde::{Deserialize, Serialize};
 
@@ -18,30 +18,36 @@ use crate::telemetry::labels::{
     AttemptOutcome, Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, RetryCause, Route, TokenKind,
 };
 
-/// Pool names that get a label of their own; the ones after that share `other`.
-pub const MOST_POOLS: usize = 1000;
-
 /// Raises a gauge for as long as it lives.
 #[derive(Debug)]
-pub struct GaugeGuard(IntGauge);
+pub struct GaugeGuard(Option<IntGauge>);
 
 impl GaugeGuard {
     pub(super) fn raise(gauge: IntGauge) -> Self {
         gauge.inc();
-        Self(gauge)
+        Self(Some(gauge))
     }
 }
 
 impl Drop for GaugeGuard {
     fn drop(&mut self) {
-        self.0.dec();
+        if let Some(gauge) = &self.0 {
+            gauge.dec();
+        }
     }
 }
 
-/// Metrics of one pool. Every call is a few atomic additions.
+/// Metrics of one pool. Every call is a few atomic additions, or nothing where requests are not counted.
 #[derive(Debug)]
 pub struct PoolMetrics {
     label: Arc<str>,
+    /// `None`: requests are not counted, and no series is made that would stand at 0.
+    counted: Option<Counted>,
+}
+
+/// The resolved series.
+#[derive(Debug)]
+struct Counted {
     families: Arc<Families>,
     requests: Grid,
     attempts: Grid,
@@ -54,7 +60,7 @@ pub struct PoolMetrics {
     queue: Histogram,
     first_byte: Histogram,
     first_token: Histogram,
-    pub(super) between: Histogram,
+    between: Histogram,
     duration: Histogram,
     resume_pause: Histogram,
     resumed: AtomicU64,
@@ -85,9 +91,9 @@ pub struct PoolFigures {
     pub first_token_seconds: f64,
 }
 
-impl PoolMetrics {
-    fn new(label: Arc<str>, families: Arc<Families>) -> Self {
-        let name = [&*label];
+impl Counted {
+    fn new(label: &str, families: Arc<Families>) -> Self {
+        let name = [label];
         Self {
             requests: Grid::new(Route::ALL.len() * Outcome::ALL.len()),
             attempts: Grid::new(AttemptOutcome::ALL.len()),
@@ -105,8 +111,14 @@ impl PoolMetrics {
             resume_pause: families.resume_pause.with_label_values(&name),
             resumed: AtomicU64::new(0),
             families,
-            label,
         }
+    }
+}
+
+impl PoolMetrics {
+    /// With `families` requests are counted under the label.
+    pub(super) fn new(label: Arc<str>, families: Option<Arc<Families>>) -> Self {
+        Self { counted: families.map(|families| Counted::new(&label, families)), label }
     }
 
     /// The value of the `pool` label.
@@ -116,157 +128,125 @@ impl PoolMetrics {
 
     /// A request entered; it counts as in flight until the guard is dropped.
     pub fn enter(&self) -> GaugeGuard {
-        GaugeGuard::raise(self.in_flight.clone())
+        self.counted.as_ref().map_or(GaugeGuard(None), |counted| GaugeGuard::raise(counted.in_flight.clone()))
     }
 
     /// A request ended. Once a request.
     pub fn request(&self, route: Route, outcome: Outcome) {
-        let resolve = || self.families.requests.with_label_values(&[&*self.label, route.as_str(), outcome.as_str()]);
-        self.requests.at(route.index() * Outcome::ALL.len() + outcome.index(), resolve).inc();
+        let Some(counted) = &self.counted else { return };
+        let resolve = || counted.families.requests.with_label_values(&[&*self.label, route.as_str(), outcome.as_str()]);
+        counted.requests.at(route.index() * Outcome::ALL.len() + outcome.index(), resolve).inc();
     }
 
     /// A try at one leader ended. Once an attempt.
     pub fn attempt(&self, outcome: AttemptOutcome) {
-        let resolve = || self.families.attempts.with_label_values(&[&*self.label, outcome.as_str()]);
-        self.attempts.at(outcome.index(), resolve).inc();
+        let Some(counted) = &self.counted else { return };
+        let resolve = || counted.families.attempts.with_label_values(&[&*self.label, outcome.as_str()]);
+        counted.attempts.at(outcome.index(), resolve).inc();
     }
 
     /// A second try before the first event begins.
     pub fn retried(&self, cause: RetryCause) {
-        let resolve = || self.families.retries.with_label_values(&[&*self.label, cause.as_str()]);
-        self.retries.at(cause.index(), resolve).inc();
+        let Some(counted) = &self.counted else { return };
+        let resolve = || counted.families.retries.with_label_values(&[&*self.label, cause.as_str()]);
+        counted.retries.at(cause.index(), resolve).inc();
     }
 
     /// A broken answer was carried on, or not. Once a break.
     pub fn resumed(&self, cause: ResumeCause, way: ResumeWay, result: ResumeResult) {
-        self.resumed.fetch_add(1, Ordering::Relaxed);
-        self.families.resumes.with_label_values(&[&*self.label, cause.as_str(), way.as_str(), result.as_str()]).inc();
+        let Some(counted) = &self.counted else { return };
+        counted.resumed.fetch_add(1, Ordering::Relaxed);
+        counted.families.resumes.with_label_values(&[&*self.label, cause.as_str(), way.as_str(), result.as_str()]).inc();
     }
 
     /// A stream ended. Once a stream.
     pub fn ending(&self, ending: Ending) {
-        let resolve = || self.families.endings.with_label_values(&[&*self.label, ending.as_str()]);
-        self.endings.at(ending.index(), resolve).inc();
+        let Some(counted) = &self.counted else { return };
+        let resolve = || counted.families.endings.with_label_values(&[&*self.label, ending.as_str()]);
+        counted.endings.at(ending.index(), resolve).inc();
     }
 
     /// Tokens of an answer, once the usage of one request is known.
     pub fn tokens(&self, kind: TokenKind, count: u64) {
-        let resolve = || self.families.tokens.with_label_values(&[&*self.label, kind.as_str()]);
-        self.tokens.at(kind.index(), resolve).inc_by(count);
+        let Some(counted) = &self.counted else { return };
+        let resolve = || counted.families.tokens.with_label_values(&[&*self.label, kind.as_str()]);
+        counted.tokens.at(kind.index(), resolve).inc_by(count);
     }
 
     /// Bytes of a body. Once a body, not once a frame.
     pub fn bytes(&self, direction: Direction, count: u64) {
-        let resolve = || self.families.bytes.with_label_values(&[&*self.label, direction.as_str()]);
-        self.bytes.at(direction.index(), resolve).inc_by(count);
+        let Some(counted) = &self.counted else { return };
+        let resolve = || counted.families.bytes.with_label_values(&[&*self.label, direction.as_str()]);
+        counted.bytes.at(direction.index(), resolve).inc_by(count);
     }
 
     /// Time from the whole request body to the pick of a leader.
     pub fn queued(&self, waited: Duration) {
-        self.queue.observe(seconds(waited));
+        if let Some(counted) = &self.counted {
+            counted.queue.observe(seconds(waited));
+        }
     }
 
     /// Time from the request to the first byte of the answer's head.
     pub fn first_byte(&self, after: Duration) {
-        self.first_byte.observe(seconds(after));
+        if let Some(counted) = &self.counted {
+            counted.first_byte.observe(seconds(after));
+        }
     }
 
     /// Time from the request to the first `data:` event. `StreamTimes` calls this for streams.
     pub fn first_token(&self, after: Duration) {
-        self.first_token.observe(seconds(after));
+        if let Some(counted) = &self.counted {
+            counted.first_token.observe(seconds(after));
+        }
     }
 
     /// Time from the request to the end of the answer.
     pub fn duration(&self, whole: Duration) {
-        self.duration.observe(seconds(whole));
+        if let Some(counted) = &self.counted {
+            counted.duration.observe(seconds(whole));
+        }
     }
 
     /// Time from the break to the first event of the next leader.
     pub fn resume_pause(&self, pause: Duration) {
-        self.resume_pause.observe(seconds(pause));
+        if let Some(counted) = &self.counted {
+            counted.resume_pause.observe(seconds(pause));
+        }
     }
 
-    /// Totals since the start.
-    pub fn figures(&self) -> PoolFigures {
+    /// Times between events of one stream, to be added in batches.
+    pub(super) fn gaps(&self) -> Option<LocalHistogram> {
+        self.counted.as_ref().map(|counted| counted.between.local())
+    }
+
+    /// Totals since the start; `None` where requests are not counted.
+    pub fn figures(&self) -> Option<PoolFigures> {
+        let counted = self.counted.as_ref()?;
         let outcome = |of: &[Outcome]| {
             let places = (0..Route::ALL.len()).flat_map(|route| of.iter().map(move |o| route * Outcome::ALL.len() + o.index()));
-            places.map(|place| self.requests.value(place)).sum()
+            places.map(|place| counted.requests.value(place)).sum()
         };
-        PoolFigures {
+        Some(PoolFigures {
             pool: self.label.to_string(),
-            in_flight: self.in_flight.get(),
+            in_flight: counted.in_flight.get(),
             requests: outcome(Outcome::ALL),
             failed: outcome(&[Outcome::Refused, Outcome::UpstreamError, Outcome::StreamError]),
-            cancelled: self.cancelled.get(),
-            retries: RetryCause::ALL.iter().map(|c| self.retries.value(c.index())).sum(),
-            resumes: self.resumed.load(Ordering::Relaxed),
-            events: self.between.get_sample_count(),
-            first_tokens: self.first_token.get_sample_count(),
-            first_token_seconds: self.first_token.get_sample_sum(),
-        }
+            cancelled: counted.cancelled.get(),
+            retries: RetryCause::ALL.iter().map(|c| counted.retries.value(c.index())).sum(),
+            resumes: counted.resumed.load(Ordering::Relaxed),
+            events: counted.between.get_sample_count(),
+            first_tokens: counted.first_token.get_sample_count(),
+            first_token_seconds: counted.first_token.get_sample_sum(),
+        })
     }
 
     /// The client went away; `delay`: until the upstream connection was closed, `None` where there was none.
     pub fn client_cancelled(&self, delay: Option<Duration>) {
-        self.cancelled.inc();
+        let Some(counted) = &self.counted else { return };
+        counted.cancelled.inc();
         if let Some(delay) = delay {
-            self.families.cancel_delay.observe(seconds(delay));
+            counted.families.cancel_delay.observe(seconds(delay));
         }
-    }
-}
-
-/// The pools that have been seen, at most `MOST_POOLS` and the two shared ones.
-#[derive(Debug)]
-pub(super) struct PoolTable {
-    families: Arc<Families>,
-    known: DashMap<Arc<str>, Arc<PoolMetrics>>,
-    count: AtomicUsize,
-    unknown: OnceLock<Arc<PoolMetrics>>,
-    other: OnceLock<Arc<PoolMetrics>>,
-}
-
-impl PoolTable {
-    pub(super) fn new(families: Arc<Families>) -> Self {
-        Self { families, known: DashMap::new(), count: AtomicUsize::new(0), unknown: OnceLock::new(), other: OnceLock::new() }
-    }
-
-    /// Totals of every pool that was used, by name; the shared ones at the end.
-    pub(super) fn figures(&self) -> Vec<PoolFigures> {
-        let mut all: Vec<_> = self.known.iter().map(|p| p.figures()).collect();
-        all.sort_by(|a, b| a.pool.cmp(&b.pool));
-        all.extend([&self.unknown, &self.other].into_iter().filter_map(OnceLock::get).map(|p| p.figures()));
-        all
-    }
-
-    // The shared ones begin at their first use: without it they are not worth their series.
-    pub(super) fn unknown(&self) -> Arc<PoolMetrics> {
-        self.shared(&self.unknown, "unknown")
-    }
-
-    fn shared(&self, place: &OnceLock<Arc<PoolMetrics>>, label: &str) -> Arc<PoolMetrics> {
-        place.get_or_init(|| Arc::new(PoolMetrics::new(Arc::from(label), self.families.clone()))).clone()
-    }
-
-    /// The entry of a pool's name; `other` when the table is full.
-    pub(super) fn known(&self, model: &Arc<str>) -> Arc<PoolMetrics> {
-        if let Some(found) = self.known.get(model) {
-            return found.clone();
-        }
-        // The count may run ahead of the table when two threads meet here for one new name; the bound still holds.
-        if self.count.fetch_add(1, Ordering::Relaxed) >= MOST_POOLS {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            return self.shared(&self.other, "other");
-        }
-        let mut made = false;
-        let entry = self.known.entry(model.clone()).or_insert_with(|| {
-            made = true;
-            Arc::new(PoolMetrics::new(model.clone(), self.families.clone()))
-        });
-        let found = entry.clone();
-        drop(entry);
-        if !made {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-        found
     }
 }

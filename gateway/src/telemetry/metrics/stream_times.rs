@@ -25,13 +25,13 @@ pub struct StreamTimes {
     events: u64,
     unflushed: u32,
     // The mutex is never locked (`get_mut`): it only makes the type `Sync`, so that a body that holds it may be boxed as any body may.
-    gaps: Mutex<LocalHistogram>,
+    gaps: Option<Mutex<LocalHistogram>>,
 }
 
 impl StreamTimes {
     /// `started`: when the request's head had arrived.
     pub fn new(pool: Arc<PoolMetrics>, started: Instant) -> Self {
-        let gaps = Mutex::new(pool.between.local());
+        let gaps = pool.gaps().map(Mutex::new);
         Self { pool, started, first: None, last: None, events: 0, unflushed: 0, gaps }
     }
 
@@ -63,7 +63,8 @@ impl StreamTimes {
     }
 
     fn gap(&mut self, gap: Duration) {
-        let gaps = self.gaps.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(gaps) = &mut self.gaps else { return };
+        let gaps = gaps.get_mut().unwrap_or_else(PoisonError::into_inner);
         gaps.observe(seconds(gap));
         self.unflushed += 1;
         if self.unflushed == BATCH {
