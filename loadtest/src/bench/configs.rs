@@ -6,13 +6,14 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 /// Client connections that every peer must be able to hold.
-const CONNECTIONS: usize = 9_600;
+const CONNECTIONS: usize = 10_100;
 
-/// HAProxy, `mode` `tcp` (forwards bytes) or `http`.
+/// HAProxy, `mode` `tcp` (forwards bytes) or `http`. It reckons with two descriptors for each connection and would not start where that is
+/// more than the process may have; no row needs as many.
 pub(super) fn haproxy(mode: &str, listen: SocketAddr, leaders: &[SocketAddr]) -> String {
     let http = if mode == "http" { "  option http-no-delay\n  http-reuse always\n" } else { "" };
     let mut text = format!(
-        "global\n  nbthread 1\n  maxconn {CONNECTIONS}\ndefaults\n  mode {mode}\n  maxconn {CONNECTIONS}\n  timeout connect 5s\n  \
+        "global\n  nbthread 1\n  no strict-limits\n  maxconn {CONNECTIONS}\ndefaults\n  mode {mode}\n  maxconn {CONNECTIONS}\n  timeout connect 5s\n  \
          timeout client 10m\n  timeout server 10m\n{http}frontend clients\n  bind {listen}\n  default_backend leaders\nbackend leaders\n  \
          balance leastconn\n"
     );

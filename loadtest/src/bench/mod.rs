@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use process::Pinned;
+use process::{Pinned, command as pinned};
 use proxies::{Kind, Place, Proxy, accepts, free_address};
 use round::{Figures, Load};
 use rows::{Figure, ROWS, Row};
@@ -181,7 +181,7 @@ impl Bench {
         let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let fixed = ["engine", "--canned", "--max-num-seqs", "100000", "--jitter", "0", "--listen"].map(str::to_owned);
         let args = fixed.into_iter().chain([listen.to_string()]).chain(row.engine.iter().map(|flag| (*flag).to_owned()));
-        let engine = Pinned::start(&self.place.load_cpu, &self.program, args, &self.place.dir.join("engine.log"))?;
+        let engine = Pinned::start(pinned(&self.place.load_cpu, &self.program, args), &self.place.dir.join("engine.log"))?;
         let leader = |nth: usize| SocketAddr::from((Ipv4Addr::from(0x7F00_0101 + u32::try_from(nth).unwrap_or(0)), port));
         let leaders: Vec<_> = (0..row.leaders).map(leader).collect();
         for leader in &leaders[..1] {

@@ -18,14 +18,10 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    /// Starts `program` on the processors `cpus` (as `taskset -c` takes them), its output going to `log`.
-    pub(super) fn start<I, A>(cpus: &str, program: &Path, args: I, log: &Path) -> io::Result<Self>
-    where
-        I: IntoIterator<Item = A>,
-        A: AsRef<OsStr>,
-    {
+    /// Starts `command`, its output going to `log`.
+    pub(super) fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let log = File::create(log)?;
-        let child = command(cpus, program, args).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         Ok(Self { child })
     }
 
@@ -55,7 +51,7 @@ impl Drop for Pinned {
     }
 }
 
-/// `program` on the processors `cpus`.
+/// `program` on the processors `cpus` (as `taskset -c` takes them).
 pub(super) fn command<I, A>(cpus: &str, program: &Path, args: I) -> Command
 where
     I: IntoIterator<Item = A>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::configs;
-use super::process::Pinned;
+use super::process::{Pinned, command as pinned};
 
 /// Longest time until a proxy or an engine accepts.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,13 +33,17 @@ pub(super) enum Kind {
     NoResume,
     /// The same without the access log.
     NoLog,
+    /// The same without counting and timing requests.
+    NoMetrics,
+    /// The same with tracing on, no request of it sampled and no collector there.
+    SampledOut,
     /// The same with two workers on both processors.
     TwoWorkers,
 }
 
 impl Kind {
     /// All of them in the order of the table.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Direct,
         Self::Forwarder,
         Self::Haproxy,
@@ -48,6 +52,8 @@ impl Kind {
         Self::Leadgate,
         Self::NoResume,
         Self::NoLog,
+        Self::NoMetrics,
+        Self::SampledOut,
         Self::TwoWorkers,
     ];
 
@@ -62,13 +68,37 @@ impl Kind {
             Self::Leadgate => "leadgate",
             Self::NoResume => "leadgate, no resume",
             Self::NoLog => "leadgate, no access log",
+            Self::NoMetrics => "leadgate, no request metrics",
+            Self::SampledOut => "leadgate, traced at 0",
             Self::TwoWorkers => "leadgate, two workers",
         }
     }
 
     /// One of the set-ups of the gateway that are compared with its defaults.
     pub(super) fn is_variant(self) -> bool {
-        matches!(self, Self::NoResume | Self::NoLog | Self::TwoWorkers)
+        matches!(self, Self::NoResume | Self::NoLog | Self::NoMetrics | Self::SampledOut | Self::TwoWorkers)
+    }
+
+    /// What the gateway is started with besides its addresses.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::NoResume => &["--workers", "1", "--resume-enabled=false"],
+            Self::NoLog => &["--workers", "1", "--log-access=false"],
+            Self::NoMetrics => &["--workers", "1", "--telemetry-request-metrics=false"],
+            Self::TwoWorkers => &["--workers", "2"],
+            Self::Leadgate | Self::SampledOut | Self::Direct | Self::Forwarder | Self::Haproxy | Self::Nginx | Self::Envoy => {
+                &["--workers", "1"]
+            }
+        }
+    }
+
+    fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            // Port 9 is nobody's here: what would be sent all the same is lost.
+            Self::SampledOut => &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9"), ("OTEL_TRACES_SAMPLER", "parentbased_always_off")],
+            Self::NoResume | Self::NoLog | Self::NoMetrics | Self::TwoWorkers | Self::Leadgate => &[],
+            Self::Direct | Self::Forwarder | Self::Haproxy | Self::Nginx | Self::Envoy => &[],
+        }
     }
 }
 
@@ -95,6 +125,13 @@ pub(super) struct Proxy {
     pub(super) address: SocketAddr,
 }
 
+impl Proxy {
+    /// Seconds of processor time so far; 0 where there is nothing in between.
+    pub(super) fn cpu(&self) -> io::Result<f64> {
+        self.process.as_ref().map_or(Ok(0.0), Pinned::cpu)
+    }
+}
+
 impl Place {
     /// Whether the program for `kind` is there.
     pub(super) fn has(&self, kind: Kind) -> bool {
@@ -104,7 +141,7 @@ impl Place {
             Kind::Forwarder | Kind::Haproxy => there(&self.haproxy),
             Kind::Nginx => there(&self.nginx),
             Kind::Envoy => self.envoy.as_deref().is_some_and(there),
-            Kind::Leadgate | Kind::NoResume | Kind::NoLog | Kind::TwoWorkers => there(&self.leadgate),
+            Kind::Leadgate | Kind::NoResume | Kind::NoLog | Kind::NoMetrics | Kind::SampledOut | Kind::TwoWorkers => there(&self.leadgate),
         }
     }
 
@@ -117,7 +154,9 @@ impl Place {
         let log = self.dir.join(format!("{}.log", kind.name().replace([' ', ','], "-")));
         let (program, args) = self.command(kind, address, leaders)?;
         let cpus = if kind == Kind::TwoWorkers { format!("{},{}", self.proxy_cpu, self.load_cpu) } else { self.proxy_cpu.clone() };
-        let process = Pinned::start(&cpus, &program, args, &log)?;
+        let mut command = pinned(&cpus, &program, args);
+        command.envs(kind.environment().iter().copied());
+        let process = Pinned::start(command, &log)?;
         accepts(address).await.map_err(|error| io::Error::other(format!("{}: {error}; see {}", kind.name(), log.display())))?;
         Ok(Proxy { kind, process: Some(process), address })
     }
@@ -144,7 +183,7 @@ impl Place {
                 let args = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "-c"].map(OsString::from);
                 (self.envoy.clone().unwrap_or_default(), args.into_iter().chain([file.into()]).collect())
             }
-            Kind::Direct | Kind::Leadgate | Kind::NoResume | Kind::NoLog | Kind::TwoWorkers => {
+            Kind::Direct | Kind::Leadgate | Kind::NoResume | Kind::NoLog | Kind::NoMetrics | Kind::SampledOut | Kind::TwoWorkers => {
                 (self.leadgate.clone(), leadgate(kind, listen, leaders))
             }
         })
@@ -153,15 +192,9 @@ impl Place {
 
 fn leadgate(kind: Kind, listen: SocketAddr, leaders: &[SocketAddr]) -> Vec<OsString> {
     let urls: Vec<_> = leaders.iter().map(|leader| format!("http://{leader}")).collect();
-    let workers = if kind == Kind::TwoWorkers { "2" } else { "1" };
     let mut args = vec!["serve".to_owned(), "--admin".into(), "127.0.0.1:0".into(), "--listen".into(), listen.to_string()];
-    args.extend(["--workers".into(), workers.into(), "--leaders".into(), format!("tiny={}", urls.join(","))]);
-    match kind {
-        Kind::NoResume => args.push("--resume-enabled=false".into()),
-        Kind::NoLog => args.push("--log-access=false".into()),
-        Kind::Direct | Kind::Forwarder | Kind::Haproxy | Kind::Nginx | Kind::Envoy | Kind::Leadgate | Kind::TwoWorkers => {}
-    }
-    args.into_iter().map(OsString::from).collect()
+    args.extend(["--leaders".into(), format!("tiny={}", urls.join(","))]);
+    args.into_iter().map(OsString::from).chain(kind.flags().iter().map(OsString::from)).collect()
 }
 
 /// A port that nobody has now. Somebody could take it before it is used; the start fails then and says so.

@@ -9,8 +9,12 @@ pub(super) enum Figure {
     PerRequest,
     /// Processor time of the proxy for each event, in µs.
     PerEvent,
-    /// Median and 99th percentile of the time to a whole answer, in µs.
+    /// Median and 99th percentile of the time to a whole answer, in µs, and what each proxy adds to the time without one.
     Latency,
+    /// Time to the first event and between events, in ms, and what each proxy adds to the times without one.
+    FirstToken,
+    /// Processor time of the proxy for each whole answer, in µs, at the same rate over few connections and over many that are all open.
+    Growth,
     /// Resident memory for each open stream, in KiB.
     PerStream,
     /// Until the engine sees a client's disconnect, in ms: decode, prefill, not streamed.
@@ -28,7 +32,7 @@ pub(super) struct Row {
     pub(super) engine: &'static [&'static str],
     /// Flags of `loadtest flood`.
     pub(super) load: &'static [&'static str],
-    /// Connections of the load.
+    /// Connections of the load; of a row about growth, the many.
     pub(super) connections: usize,
     /// The gateway's set-ups are compared too.
     pub(super) variants: bool,
@@ -85,6 +89,26 @@ pub(super) const ROWS: &[Row] = &[
         connections: 50,
         variants: false,
     },
+    // Open loop, about 100 streams at a time and 5,000 events a second: no process is near the end of its processor. The engine waits for
+    // nothing before the first event, so that no timer of its own is in that time.
+    Row {
+        name: "time to first token",
+        figure: Figure::FirstToken,
+        leaders: 4,
+        engine: &["--ttft-ms", "0", "--itl-ms", "20"],
+        load: &["--stream", "--max-tokens", "50", "--rate", "100"],
+        connections: 200,
+        variants: false,
+    },
+    Row {
+        name: "10 and 10,000 connections",
+        figure: Figure::Growth,
+        leaders: 4,
+        engine: AT_ONCE,
+        load: &["--rate", "2500"],
+        connections: 10_000,
+        variants: false,
+    },
     Row {
         name: "2,000 streams",
         figure: Figure::PerStream,
@@ -110,6 +134,9 @@ impl Row {
     /// Whether `kind` takes part.
     pub(super) fn takes(&self, kind: Kind) -> bool {
         let two_workers_share_the_load_cpu = kind == Kind::TwoWorkers && self.figure == Figure::PerStream;
-        !two_workers_share_the_load_cpu && (self.variants || !kind.is_variant())
+        // Nothing in between costs nothing. The forwarder has a connection to an engine for each one that is open, used or not, and the
+        // usual hard limit is 20,000 descriptors.
+        let out_of_growth = self.figure == Figure::Growth && matches!(kind, Kind::Direct | Kind::Forwarder);
+        !two_workers_share_the_load_cpu && !out_of_growth && (self.variants || !kind.is_variant())
     }
 }

@@ -85,9 +85,28 @@ impl Measured {
         match self.row.figure {
             Figure::PerRequest | Figure::PerEvent => &["proxy_cpu_us"],
             Figure::Latency => &["p50_us", "p99_us"],
+            Figure::FirstToken => &["first_p50_ms", "first_p99_ms", "gap_p99_ms"],
+            Figure::Growth => &["few_cpu_us", "many_cpu_us"],
             Figure::PerStream => &["stream_kib", "idle_mib"],
             Figure::Gone => &["decode_p50_ms", "prefill_p50_ms", "whole_p50_ms"],
         }
+    }
+
+    /// Times of which the share of the proxy is wanted; its name, and the one it is taken from.
+    fn added_names(&self) -> &'static [(&'static str, &'static str)] {
+        match self.row.figure {
+            Figure::Latency => &[("added_p50_us", "p50_us"), ("added_p99_us", "p99_us")],
+            Figure::FirstToken => {
+                &[("added_first_p50_ms", "first_p50_ms"), ("added_first_p99_ms", "first_p99_ms"), ("added_gap_p99_ms", "gap_p99_ms")]
+            }
+            Figure::PerRequest | Figure::PerEvent | Figure::Growth | Figure::PerStream | Figure::Gone => &[],
+        }
+    }
+
+    /// Every figure of `kind`, the measured ones first.
+    fn all(&self, kind: Kind) -> impl Iterator<Item = (&'static str, Option<Spread>)> {
+        let added = self.added_names().iter().map(move |(name, of)| (*name, self.added(of, kind)));
+        self.names().into_iter().map(move |name| (name, self.spread(kind, name))).chain(added)
     }
 }
 
@@ -103,17 +122,10 @@ pub(super) fn markdown(all: &[Measured]) -> String {
 
 fn section(text: &mut String, measured: &Measured) -> std::fmt::Result {
     writeln!(text, "### {}\n", measured.row.name)?;
-    let names = measured.names();
-    let added = matches!(measured.row.figure, Figure::Latency);
-    let extra: Vec<_> = if added { measured.headline().iter().map(|name| format!("added {name}")).collect() } else { Vec::new() };
-    let columns: Vec<String> = names.iter().map(ToString::to_string).chain(extra).collect();
+    let columns: Vec<_> = measured.names().into_iter().chain(measured.added_names().iter().map(|(name, _)| *name)).collect();
     writeln!(text, "| | {} |\n|---|{}", columns.join(" | "), "---|".repeat(columns.len()))?;
     for kind in measured.rounds.keys().copied() {
-        let cell = |spread: Option<Spread>| spread.map_or_else(|| "–".to_owned(), |spread| spread.text());
-        let mut cells: Vec<_> = names.iter().map(|name| cell(measured.spread(kind, name))).collect();
-        if added {
-            cells.extend(measured.headline().iter().map(|name| cell(measured.added(name, kind))));
-        }
+        let cells: Vec<_> = measured.all(kind).map(|(_, spread)| spread.map_or_else(|| "–".to_owned(), |spread| spread.text())).collect();
         writeln!(text, "| {} | {} |", kind.name(), cells.join(" | "))?;
     }
     for (kind, why) in &measured.failed {
@@ -137,6 +149,10 @@ fn ratios(text: &mut String, measured: &Measured) -> std::fmt::Result {
                 writeln!(text, "\n{}, {name}: {} × leadgate", variant.name(), ratio.text())?;
             }
         }
+        // What it costs to be seen at all.
+        if let Some(ratio) = measured.ratio(name, Kind::SampledOut, Kind::NoMetrics) {
+            writeln!(text, "\n{}, {name}: {} × {}", Kind::SampledOut.name(), ratio.text(), Kind::NoMetrics.name())?;
+        }
     }
     Ok(())
 }
@@ -145,7 +161,7 @@ fn ratios(text: &mut String, measured: &Measured) -> std::fmt::Result {
 pub(super) fn json(all: &[Measured], setup: &Value) -> Value {
     let rows = all.iter().map(|measured| {
         let kinds = measured.rounds.iter().map(|(kind, rounds)| {
-            let medians = measured.names().into_iter().filter_map(|name| Some((name.to_owned(), measured.spread(*kind, name)?.json())));
+            let medians = measured.all(*kind).filter_map(|(name, spread)| Some((name.to_owned(), spread?.json())));
             let against = |peer: Kind| {
                 let ratios =
                     measured.headline().iter().filter_map(|name| Some((name.to_string(), measured.ratio(name, *kind, peer)?.json())));
@@ -179,5 +195,17 @@ mod tests {
         let text = markdown(&[measured]);
         assert!(text.contains("| leadgate | 20.0 (20.0–150) |"), "{text}");
         assert!(text.contains("leadgate, proxy_cpu_us: 1.50 (1.00–2.00) × haproxy"), "{text}");
+    }
+
+    #[test]
+    fn a_proxy_adds_what_the_same_round_had_not_without_it() {
+        let round = |first: f64| Figures::from([("first_p50_ms", first), ("first_p99_ms", 2.0 * first), ("gap_p99_ms", 21.0)]);
+        let rounds = BTreeMap::from([(Kind::Direct, vec![round(1.0), round(5.0)]), (Kind::Leadgate, vec![round(1.25), round(5.75)])]);
+        let row = ROWS.iter().find(|row| row.figure == Figure::FirstToken).unwrap();
+        let measured = Measured { row, rounds, failed: vec![] };
+        assert_eq!(measured.added("first_p50_ms", Kind::Leadgate), Some(Spread { median: 0.5, low: 0.25, high: 0.75 }));
+        let all = json(&[measured], &Value::Null);
+        let figures = &all["rows"][row.name]["proxies"]["leadgate"]["figures"];
+        assert_eq!((&figures["added_first_p99_ms"]["median"], &figures["added_gap_p99_ms"]["median"]), (&json!(1.0), &json!(0.0)));
     }
 }
