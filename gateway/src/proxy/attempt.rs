@@ -3,13 +3,12 @@
 //! Owns: dialling or re-using a connection, sending, and telling what is known of a try that failed. Must not: decide whether to try again (`retry`).
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use config::PoolSettings;
 use discovery::dial::DialError;
 use http::response::Parts;
-use http::{HeaderMap, Method, uri::PathAndQuery};
 use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::Gateway;
@@ -19,19 +18,14 @@ use crate::proxy::body::RequestBody;
 use crate::reject::Clock;
 use crate::telemetry::labels::Side;
 use crate::upstream::body::UpstreamBody;
-use crate::upstream::h1;
 use crate::upstream::link::Link;
 
 /// A request as a leader gets it.
 #[derive(Debug)]
 pub struct Outbound<'a> {
-    /// As the client sent it.
-    pub method: &'a Method,
-    /// As the client sent it.
-    pub target: &'a PathAndQuery,
-    /// Built by `headers::upward`.
-    pub headers: HeaderMap,
-    /// Replayed from its first byte.
+    /// As it goes out.
+    pub head: Vec<u8>,
+    /// Sent from its first byte at each try.
     pub body: &'a RequestBody,
     /// When the head of the answer must be there, and the clock that says so.
     pub deadline: (Instant, Clock),
@@ -84,20 +78,23 @@ pub enum NotSent {
 /// Tries `request` at `candidate`. Dropping the future closes the connection and releases the permit.
 pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSettings, request: Outbound<'_>) -> Outcome {
     let permit = Permit::take(&candidate.state);
-    let head = h1::request_head(request.method, request.target, &request.headers, request.body.bytes());
     let mut reused = candidate.state.idle.take(place.worker);
     loop {
         let pooled = reused.is_some();
         let mut link = match reused.take() {
             Some(link) => link,
-            None => match dial(place.gateway, candidate, settings).await {
+            // Boxed: most requests need none, and its future is large.
+            None => match Box::pin(dial(place.gateway, candidate, settings)).await {
                 Ok(link) => link,
                 Err(error) => return Outcome::NotSent(error),
             },
         };
-        let answer = match watched(link.send(&head, request.body), candidate, settings, request.deadline).await {
-            Ok(answer) => answer,
-            Err(outcome) => return outcome,
+        let answer = {
+            let send = pin!(link.send(&request.head, request.body));
+            match watched(send, candidate, settings, request.deadline).await {
+                Ok(answer) => answer,
+                Err(outcome) => return outcome,
+            }
         };
         match answer {
             Ok(head) => return started(head, link, permit, place.worker),
@@ -118,12 +115,11 @@ async fn dial(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings)
 
 /// Waits for `answer` with the clock, and with an eye on the group: silence of a group that is leaving or broken is a loss.
 pub async fn watched<T>(
-    answer: impl Future<Output = T>,
+    mut answer: Pin<&mut impl Future<Output = T>>,
     candidate: &Candidate,
     settings: &PoolSettings,
     deadline: (Instant, Clock),
 ) -> Result<T, Outcome> {
-    let mut answer = pin!(answer);
     loop {
         let changed = pin!(candidate.state.changed().notified());
         let lost = candidate.state.lost_after(settings.resume.stall);

@@ -4,7 +4,7 @@
 //! time from one to the other can be measured. Next step: `record`.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -21,18 +21,17 @@ impl Drop for Note<'_> {
     }
 }
 
-/// Runs `work`. Dropped before its end, it sets `at`, and then drops the work.
-pub async fn noted<F: Future>(at: &OnceLock<Instant>, work: F) -> F::Output {
-    let mut work = pin!(work);
-    // Declared later, so dropped earlier.
+/// Runs `work`. Dropped before its end, it sets `at`; the work itself is dropped later, since it is only borrowed.
+pub async fn noted<F: Future>(at: &OnceLock<Instant>, work: Pin<&mut F>) -> F::Output {
     let mut note = Note { at, over: false };
-    let done = work.as_mut().await;
+    let done = work.await;
     note.over = true;
     done
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::Arc;
     use std::task::{Context, Waker};
 
@@ -51,10 +50,14 @@ mod tests {
     fn the_moment_comes_before_the_drop() {
         let (at, noted_first) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
         let last = Last(at.clone(), noted_first.clone());
-        let mut running = Box::pin(noted(&at, async move {
-            let _last = last;
-            std::future::pending::<()>().await;
-        }));
+        let at_once = at.clone();
+        let mut running = Box::pin(async move {
+            let work = pin!(async move {
+                let _last = last;
+                std::future::pending::<()>().await;
+            });
+            noted(&at_once, work).await;
+        });
         assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(at.get().is_none());
         drop(running);
@@ -64,7 +67,7 @@ mod tests {
     #[test]
     fn an_end_is_no_drop() {
         let at = OnceLock::new();
-        let mut running = Box::pin(noted(&at, std::future::ready(7)));
+        let mut running = Box::pin(async { noted(&at, pin!(std::future::ready(7))).await });
         assert_eq!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())), std::task::Poll::Ready(7));
         drop(running);
         assert!(at.get().is_none());

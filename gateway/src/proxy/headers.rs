@@ -28,6 +28,8 @@ pub struct Upward<'a> {
     pub via: &'a HeaderValue,
     /// Replaces the client's `Authorization`.
     pub authorization: Option<&'a HeaderValue>,
+    /// The trace context, which replaces the client's; empty: the client's passes.
+    pub trace: &'a HeaderMap,
     /// A stream must come unencoded, or its events cannot be told apart.
     pub stream: bool,
 }
@@ -53,14 +55,13 @@ fn passes(name: &HeaderName, named: &[String]) -> bool {
     !is_hop_by_hop(name) && !named.iter().any(|n| n == name.as_str())
 }
 
-/// The fields of a request to a leader.
-pub fn upward(client: &HeaderMap, add: &Upward<'_>) -> HeaderMap {
+/// Gives the fields of a request to a leader to `put`, one by one.
+pub fn upward(client: &HeaderMap, add: &Upward<'_>, mut put: impl FnMut(&HeaderName, &HeaderValue)) {
     let named = named_by_connection(client);
-    let mut out = HeaderMap::with_capacity(client.keys_len() + 4);
-    out.insert(HOST, add.host.clone());
+    put(&HOST, add.host);
     let mut cookies: Vec<u8> = Vec::new();
     for (name, value) in client {
-        let ours = matches!(*name, HOST | CONTENT_LENGTH | EXPECT) || name == X_REQUEST_ID;
+        let ours = matches!(*name, HOST | CONTENT_LENGTH | EXPECT) || name == X_REQUEST_ID || add.trace.contains_key(name);
         let replaced = (*name == AUTHORIZATION && add.authorization.is_some()) || (*name == ACCEPT_ENCODING && add.stream);
         if ours || replaced || !passes(name, &named) {
             continue;
@@ -73,19 +74,19 @@ pub fn upward(client: &HeaderMap, add: &Upward<'_>) -> HeaderMap {
             cookies.extend_from_slice(value.as_bytes());
             continue;
         }
-        out.append(name.clone(), value.clone());
+        put(name, value);
     }
     if let Ok(value) = HeaderValue::from_bytes(&cookies)
         && !cookies.is_empty()
     {
-        out.insert(COOKIE, value);
+        put(&COOKIE, &value);
     }
     if let Some(value) = add.authorization {
-        out.insert(AUTHORIZATION, value.clone());
+        put(&AUTHORIZATION, value);
     }
-    out.append(VIA, add.via.clone());
-    out.insert(X_REQUEST_ID, add.request_id.clone());
-    out
+    add.trace.iter().for_each(|(name, value)| put(name, value));
+    put(&VIA, add.via);
+    put(&X_REQUEST_ID, add.request_id);
 }
 
 /// Drops the fields of the upstream hop from an answer, in place.
@@ -163,7 +164,16 @@ mod tests {
 
     fn up(fields: &[(&str, &str)], stream: bool) -> HeaderMap {
         let (host, id, via) = (HeaderValue::from_static("h"), HeaderValue::from_static("id"), HeaderValue::from_static("1.1 leadgate"));
-        upward(&map(fields), &Upward { host: &host, request_id: &id, via: &via, authorization: None, stream })
+        let trace = map(&[("traceparent", "ours")]);
+        let mut out = HeaderMap::new();
+        upward(
+            &map(fields),
+            &Upward { host: &host, request_id: &id, via: &via, authorization: None, trace: &trace, stream },
+            |name, value| {
+                out.append(name.clone(), value.clone());
+            },
+        );
+        out
     }
 
     #[test]
@@ -200,11 +210,22 @@ mod tests {
 
     #[test]
     fn joins_cookies_appends_via_and_keeps_order() {
-        let got =
-            up(&[("cookie", "a=1"), ("via", "1.0 other"), ("cookie", "b=2"), ("x", "1"), ("x", "2"), ("accept-encoding", "gzip")], true);
+        let got = up(
+            &[
+                ("cookie", "a=1"),
+                ("traceparent", "theirs"),
+                ("via", "1.0 other"),
+                ("cookie", "b=2"),
+                ("x", "1"),
+                ("x", "2"),
+                ("accept-encoding", "gzip"),
+            ],
+            true,
+        );
         assert_eq!(got.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2"]);
         assert_eq!(got.get_all(VIA).iter().collect::<Vec<_>>(), ["1.0 other", "1.1 leadgate"]);
         assert_eq!(got.get_all("x").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(got.get_all("traceparent").iter().collect::<Vec<_>>(), ["ours"]);
         assert!(!got.contains_key(ACCEPT_ENCODING));
     }
 

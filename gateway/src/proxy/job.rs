@@ -2,14 +2,15 @@
 //!
 //! Owns: the request and what its attempts have shown. Gives an `Opened`: an answer for the client. Next step: `exchange` passes it on.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use config::{Config, PoolSettings, ResumeSettings};
 use discovery::Fault;
-use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
+use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
@@ -30,6 +31,7 @@ use crate::proxy::route::{self, NoTarget, Target};
 use crate::proxy::whole::{self, Gathered, Says};
 use crate::reject::{Clock, Reject};
 use crate::resume::{self, Watch};
+use crate::upstream::h1::RequestHead;
 
 /// What a stalled try is told of.
 pub(super) const SILENT: &str = "silent while its group was leaving or broken";
@@ -109,7 +111,7 @@ pub struct Job {
     /// Tries so far.
     pub tries: Tries,
     /// Its marks.
-    pub record: Record,
+    pub record: Box<Record>,
     target: Option<Target>,
     /// The client's body with the served name in it; set with the target.
     body: RequestBody,
@@ -129,7 +131,7 @@ impl Job {
         (gateway, worker): (Arc<Gateway>, usize),
         config: Arc<Config>,
         inbound: Inbound,
-        record: Record,
+        record: Box<Record>,
         entered: Entered,
     ) -> Box<Self> {
         Box::new(Self {
@@ -185,7 +187,8 @@ impl Job {
                 Err(failed) => failed,
             };
             self.record.failed(failed.failure);
-            let again = self.may_try_again(&ticket.entry.clone(), &candidate, failed.failure).await;
+            // Boxed, like all that is rare: what a future may need, each request has to hold.
+            let again = Box::pin(self.may_try_again(&ticket.entry.clone(), &candidate, failed.failure)).await;
             tracing::info!(group = %candidate.group.key, failure = failed.failure.as_str(), again, "attempt failed");
             if !again {
                 return failed.instead.map_err(Stop::Reject);
@@ -217,7 +220,7 @@ impl Job {
         self.record.held();
         let since = *self.held_since.get_or_insert_with(Instant::now);
         let need = Need { model, priority: self.priority, stream: self.streamed(), bytes: self.body.bytes() as u64, since };
-        admit::wait(&self.gateway, need).await.map_err(Stop::Reject)
+        Box::pin(admit::wait(&self.gateway, need)).await.map_err(Stop::Reject)
     }
 
     /// The served name of this request; waits while it may be one that nobody has learned yet.
@@ -230,7 +233,7 @@ impl Job {
             Ok(target) => target,
             Err(NoTarget::Reject(reject)) => return Err(Stop::Reject(reject)),
             Err(NoTarget::Pending) if hold == Hold::Refuse => return Err(Stop::MustHold),
-            Err(NoTarget::Pending) => self.wait_for_name().await.map_err(Stop::Reject)?,
+            Err(NoTarget::Pending) => Box::pin(self.wait_for_name()).await.map_err(Stop::Reject)?,
         };
         self.body = route::body_for(&target, &self.inbound.scanned, self.inbound.body.clone());
         self.prepare_watch(&target.entry.settings.resume);
@@ -301,8 +304,8 @@ impl Job {
         (target, body): (&PathAndQuery, &RequestBody),
         deadline: (Instant, Clock),
     ) -> Outcome {
-        let request = Outbound { method: &self.inbound.method, target, headers: self.headers(settings), body, deadline };
-        let run = attempt::run(Place { gateway: &self.gateway, worker: self.worker }, candidate, settings, request);
+        let request = Outbound { head: self.head(settings, target, body), body, deadline };
+        let run = pin!(attempt::run(Place { gateway: &self.gateway, worker: self.worker }, candidate, settings, request));
         gone::noted(&self.record.gone, run).await
     }
 
@@ -376,18 +379,21 @@ impl Job {
         self.inbound.charge = BodyCharge::new(&self.gateway.bodies);
     }
 
-    fn headers(&self, settings: &PoolSettings) -> http::HeaderMap {
+    fn head(&self, settings: &PoolSettings, target: &PathAndQuery, body: &RequestBody) -> Vec<u8> {
         let key = settings.engine_key.as_ref().filter(|key| key.forward).and_then(|key| self.gateway.keys.bearer(&key.file));
+        let mut trace = HeaderMap::new();
+        self.record.inject(&mut trace);
         let add = Upward {
             host: &self.inbound.host,
             request_id: &self.inbound.request_id,
             via: self.gateway.identity.via(self.inbound.version),
             authorization: key.as_ref(),
+            trace: &trace,
             stream: self.streamed(),
         };
-        let mut headers = headers::upward(&self.inbound.headers, &add);
-        self.record.inject(&mut headers);
-        headers
+        let mut head = RequestHead::new(&self.inbound.method, target);
+        headers::upward(&self.inbound.headers, &add, |name, value| head.field(name, value));
+        head.finish(body.bytes())
     }
 
     fn not_sent(&self, candidate: &Candidate, why: &NotSent) -> Failed {
@@ -417,8 +423,11 @@ impl Job {
     async fn gather(&mut self, mut opened: Opened, clock: (Instant, Clock)) -> Result<Opened, Failed> {
         let Answer::Running { mut started, .. } = opened.answer else { return Ok(opened) };
         let candidate = opened.candidate.clone();
-        let watched = attempt::watched(whole::gather(&mut started), &candidate, &opened.settings, clock);
-        let watched = gone::noted(&self.record.gone, watched).await;
+        let watched = {
+            let whole = pin!(whole::gather(&mut started));
+            let watched = pin!(attempt::watched(whole, &candidate, &opened.settings, clock));
+            gone::noted(&self.record.gone, watched).await
+        };
         let body = match watched {
             Ok(Gathered::Whole(body)) => body,
             Ok(Gathered::Long(prefix)) => {

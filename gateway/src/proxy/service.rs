@@ -54,7 +54,7 @@ pub async fn serve(caller: Caller, request: Request<Incoming>) -> Answered {
     let (path, version) = (parts.uri.path(), parts.version);
     let chunked = version == Version::HTTP_11 && !parts.headers.contains_key(CONTENT_LENGTH) && !hyper::body::Body::is_end_stream(&body);
     let route = route::of_path(path, &config.routes.extra);
-    let record = Record::new(caller.gateway.telemetry.clone(), &parts, caller.client, &request_id, route);
+    let record = Box::new(Record::new(caller.gateway.telemetry.clone(), &parts, caller.client, &request_id, route));
     let mut response = match special(&caller.gateway, &parts, route) {
         Some(answer) => finish_here(record, answer),
         None => routed(caller, parts, body, (config, record, request_id.clone())).await,
@@ -90,7 +90,7 @@ fn special(gateway: &Gateway, parts: &Parts, route: Route) -> Option<Result<Resp
     }
 }
 
-fn finish_here(mut record: Record, answer: Result<Response<Bytes>, Reject>) -> Answered {
+fn finish_here(mut record: Box<Record>, answer: Result<Response<Bytes>, Reject>) -> Answered {
     match answer {
         Ok(response) => {
             record.answered(response.status().as_u16());
@@ -115,7 +115,7 @@ async fn routed(
     caller: Caller,
     parts: Parts,
     body: Incoming,
-    (config, mut record, request_id): (Arc<config::Config>, Record, HeaderValue),
+    (config, mut record, request_id): (Arc<config::Config>, Box<Record>, HeaderValue),
 ) -> Answered {
     let Some(entered) = caller.gateway.enter() else {
         return refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" });

@@ -123,6 +123,8 @@ impl<S: AsyncRead + Unpin> ClientIo<S> {
         self.prefix.drain(..n);
         if self.prefix.is_empty() {
             self.prefix = Vec::new();
+            // What follows it comes in the same read: hyper would make its buffer twice as large for a second one. An error shows again.
+            let _ = Pin::new(&mut self.socket).poll_read(cx, buf);
         }
         Poll::Ready(Ok(()))
     }

@@ -23,7 +23,9 @@ pub async fn call(caller: Caller, request: Request<Incoming>) -> Result<Answered
     }
     let origin = request.headers().get(ORIGIN).cloned();
     let telemetry = caller.gateway.telemetry.clone();
-    let mut answer = AssertUnwindSafe(service::serve(caller, request)).catch_unwind().await.unwrap_or_else(|_| {
+    // Boxed: hyper keeps room for this future as long as the connection lives; the box is free again when the answer has begun.
+    let serving = Box::pin(service::serve(caller, request));
+    let mut answer = AssertUnwindSafe(serving).catch_unwind().await.unwrap_or_else(|_| {
         telemetry.metrics.panics.inc();
         tracing::error!("a request handler panicked");
         Reject::Internal.response().map(|body| Either::Left(Full::new(body)))

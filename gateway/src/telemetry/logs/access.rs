@@ -72,45 +72,40 @@ pub struct AccessRecord<'a> {
     pub response_bytes: Option<u64>,
 }
 
+/// Reads one field; `None`: it is left out.
+type Getter = for<'a> fn(&AccessRecord<'a>) -> Option<Value<'a>>;
+
+/// All of `config::ACCESS_FIELDS`.
+const GETTERS: &[(&str, Getter)] = &[
+    ("request_id", |r| text(r.request_id)),
+    ("trace_id", |r| text(r.trace_id)),
+    ("client", |r| text(r.client)),
+    ("method", |r| text(r.method)),
+    ("path", |r| text(r.path)),
+    ("protocol", |r| text(r.protocol)),
+    ("route", |r| word(r.route)),
+    ("pool", |r| text(r.pool)),
+    ("model", |r| text(r.model)),
+    ("group", |r| text(r.group)),
+    ("outcome", |r| word(r.outcome)),
+    ("reason", |r| text(r.reason)),
+    ("ending", |r| word(r.ending)),
+    ("stream", |r| r.stream.map(Value::Flag)),
+    ("status", |r| r.status.map(|status| Value::Number(u64::from(status)))),
+    ("attempts", |r| Some(Value::Number(u64::from(r.attempts)))),
+    ("resumes", |r| (r.resumes > 0).then_some(Value::Number(u64::from(r.resumes)))),
+    ("queue_ms", |r| r.queue.map(Value::Millis)),
+    ("first_byte_ms", |r| r.first_byte.map(Value::Millis)),
+    ("first_token_ms", |r| r.first_token.map(Value::Millis)),
+    ("duration_ms", |r| r.duration.map(Value::Millis)),
+    ("prompt_tokens", |r| r.prompt_tokens.map(Value::Number)),
+    ("completion_tokens", |r| r.completion_tokens.map(Value::Number)),
+    ("cached_tokens", |r| r.cached_tokens.map(Value::Number)),
+    ("request_bytes", |r| r.request_bytes.map(Value::Number)),
+    ("response_bytes", |r| r.response_bytes.map(Value::Number)),
+];
+
 impl AccessRecord<'_> {
-    fn field(&self, name: &str) -> Option<Value<'_>> {
-        match name {
-            "request_id" => text(self.request_id),
-            "trace_id" => text(self.trace_id),
-            "client" => text(self.client),
-            "method" => text(self.method),
-            "path" => text(self.path),
-            "protocol" => text(self.protocol),
-            "route" => word(self.route),
-            "pool" => text(self.pool),
-            "model" => text(self.model),
-            "group" => text(self.group),
-            "outcome" => word(self.outcome),
-            "reason" => text(self.reason),
-            "ending" => word(self.ending),
-            "stream" => self.stream.map(Value::Flag),
-            _ => self.figure(name),
-        }
-    }
-
-    fn figure(&self, name: &str) -> Option<Value<'_>> {
-        match name {
-            "status" => self.status.map(|s| Value::Number(u64::from(s))),
-            "attempts" => Some(Value::Number(u64::from(self.attempts))),
-            "resumes" => (self.resumes > 0).then_some(Value::Number(u64::from(self.resumes))),
-            "queue_ms" => millis(self.queue),
-            "first_byte_ms" => millis(self.first_byte),
-            "first_token_ms" => millis(self.first_token),
-            "duration_ms" => millis(self.duration),
-            "prompt_tokens" => self.prompt_tokens.map(Value::Number),
-            "completion_tokens" => self.completion_tokens.map(Value::Number),
-            "cached_tokens" => self.cached_tokens.map(Value::Number),
-            "request_bytes" => self.request_bytes.map(Value::Number),
-            "response_bytes" => self.response_bytes.map(Value::Number),
-            _ => None,
-        }
-    }
-
     /// Written whatever the sample says: something went wrong or moved.
     fn notable(&self) -> bool {
         self.resumes > 0 || !matches!(self.outcome, Some(Outcome::Ok | Outcome::Cancelled))
@@ -122,18 +117,16 @@ impl AccessRecord<'_> {
 pub struct AccessLog {
     on: bool,
     sample: f64,
-    fields: Vec<&'static str>,
+    fields: Vec<(&'static str, Getter)>,
     format: LogFormat,
     writer: LineWriter,
 }
 
 impl AccessLog {
     pub(super) fn new(settings: &LogSettings, format: LogFormat, writer: LineWriter) -> Self {
-        let chosen = |name: &String| ACCESS_FIELDS.iter().copied().find(|f| f == name);
-        let fields = match settings.access_fields.as_slice() {
-            [] => ACCESS_FIELDS.to_vec(),
-            names => names.iter().filter_map(chosen).collect(),
-        };
+        let all = ACCESS_FIELDS.iter().map(|name| (*name).to_owned()).collect();
+        let names: &Vec<String> = if settings.access_fields.is_empty() { &all } else { &settings.access_fields };
+        let fields = names.iter().filter_map(|name| GETTERS.iter().find(|(known, _)| known == name).copied()).collect();
         Self { on: settings.access, sample: settings.access_sample, fields, format, writer }
     }
 
@@ -144,8 +137,8 @@ impl AccessLog {
             return;
         }
         let mut line = Line::begin(self.format, "access");
-        for name in &self.fields {
-            if let Some(value) = record.field(name) {
+        for (name, get) in &self.fields {
+            if let Some(value) = get(record) {
                 line.pair(name, value);
             }
         }
@@ -154,16 +147,12 @@ impl AccessLog {
 }
 
 fn text(text: &str) -> Option<Value<'_>> {
-    let end = (0..=text.len().min(TEXT_BYTES)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-    (end > 0).then(|| Value::Text(&text[..end]))
+    let text = &text[..text.floor_char_boundary(TEXT_BYTES)];
+    (!text.is_empty()).then_some(Value::Text(text))
 }
 
 fn word<L: Label>(value: Option<L>) -> Option<Value<'static>> {
     value.map(|v| Value::Text(v.as_str()))
-}
-
-fn millis(duration: Option<Duration>) -> Option<Value<'static>> {
-    duration.map(|d| Value::Millis(d.as_secs_f64() * 1000.0))
 }
 
 #[cfg(test)]

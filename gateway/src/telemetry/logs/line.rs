@@ -2,6 +2,8 @@
 //!
 //! Owns: quoting. Must not: know fields. Text from clients (paths, ids) is quoted so that it cannot forge a line.
 
+use std::time::Duration;
+
 use config::LogFormat;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -11,8 +13,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 pub(super) enum Value<'a> {
     Text(&'a str),
     Number(u64),
-    /// Printed with three digits.
-    Millis(f64),
+    /// Printed as milliseconds with three digits.
+    Millis(Duration),
     Flag(bool),
 }
 
@@ -70,14 +72,26 @@ impl Line {
             Value::Text(text) if self.format == LogFormat::Text && plain(text) => self.out.extend_from_slice(text.as_bytes()),
             Value::Text(text) => self.quoted(text),
             Value::Number(number) => self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
-            Value::Millis(millis) => self.out.extend_from_slice(format!("{millis:.3}").as_bytes()),
+            Value::Millis(duration) => self.millis(duration.as_micros()),
             Value::Flag(flag) => self.out.extend_from_slice(if flag { b"true" } else { b"false" }),
         }
     }
 
-    // Writing a string into a Vec does not fail.
+    fn millis(&mut self, micros: u128) {
+        self.out.extend_from_slice(itoa::Buffer::new().format(micros / 1000).as_bytes());
+        let digit = |power| b'0' + u8::try_from(micros / power % 10).unwrap_or_default();
+        self.out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+    }
+
     fn quoted(&mut self, text: &str) {
-        drop(serde_json::to_writer(&mut self.out, text));
+        if text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\') {
+            self.out.push(b'"');
+            self.out.extend_from_slice(text.as_bytes());
+            self.out.push(b'"');
+        } else {
+            // Writing a string into a Vec does not fail.
+            drop(serde_json::to_writer(&mut self.out, text));
+        }
     }
 }
 
@@ -90,4 +104,25 @@ fn now() -> String {
     // A clock that cannot be printed leaves the field empty.
     let _ = SystemTime.format_time(&mut Writer::new(&mut text));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_valid_json() {
+        let check = |value: Value<'_>, want: &str| {
+            let mut line = Line::begin(LogFormat::Json, "t");
+            line.pair("v", value);
+            let line = String::from_utf8(line.end()).unwrap();
+            assert!(line.ends_with(&format!("\"v\":{want}}}\n")), "{line}");
+            serde_json::from_str::<serde_json::Value>(&line).unwrap();
+        };
+        check(Value::Millis(Duration::from_nanos(1_234_999)), "1.234");
+        check(Value::Millis(Duration::from_micros(7)), "0.007");
+        check(Value::Millis(Duration::from_secs(100)), "100000.000");
+        check(Value::Text("plain \u{e9}"), "\"plain \u{e9}\"");
+        check(Value::Text("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
+    }
 }

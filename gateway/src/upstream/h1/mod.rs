@@ -16,7 +16,7 @@ mod request;
 
 pub(super) use chunked::{Chunked, Then};
 pub(super) use head::{Framing, Head, parse};
-pub use request::head as request_head;
+pub use request::RequestHead;
 
 /// Why an answer cannot be understood. The connection that it came by is of no further use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
