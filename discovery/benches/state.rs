@@ -1,7 +1,7 @@
 //! What a change costs at 1,000 deployments and 10,000 Pods (five replicas of two members each).
 //!
-//! `pod_event`: one Pod loses or regains readiness, until the snapshot could be stored. `relist`: every Pod is listed again and nothing
-//! changed. `first_view`: everything from nothing.
+//! `pod_event`: one Pod loses or regains readiness, until the snapshot could be stored; of this, `index_apply` is the reducer alone and
+//! `snapshot_build` the making of the snapshot. `relist`: every Pod is listed again and nothing changed. `first_view`: everything from nothing.
 
 #![allow(missing_docs, reason = "criterion's macro makes the items")]
 
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use config::{Config, Membership};
 use criterion::{Criterion, criterion_group, criterion_main};
 use discovery::fact::{self, Fact, Kind, PodFact, Str};
-use discovery::index::Change;
+use discovery::index::{Change, Index, Touched};
 use discovery::probe::Verdict;
 use discovery::snapshot::GroupId;
 use discovery::state::State;
@@ -66,6 +66,24 @@ fn full() -> State {
     state
 }
 
+fn index_apply(criterion: &mut Criterion) {
+    let (mut index, mut touched) = (Index::default(), Touched::default());
+    for (number, ordinal, member) in seats() {
+        index.apply(&scope(), Change::Upsert(pod(number, ordinal, member, true)), &mut touched);
+    }
+    assert_eq!(index.sizes()[1], DEPLOYMENTS as usize * REPLICAS as usize * SIZE as usize);
+    let events = [pod(500, 3, 1, true), pod(500, 3, 1, false)];
+    let mut nth = 0;
+    criterion.bench_function("index_apply", |bencher| {
+        bencher.iter(|| {
+            nth ^= 1;
+            touched.clear();
+            index.apply(&scope(), Change::Upsert(events[nth].clone()), &mut touched);
+            assert_eq!(black_box(touched.len()), 1);
+        });
+    });
+}
+
 fn benches(criterion: &mut Criterion) {
     let mut state = full();
     assert_eq!(state.snapshot("bench").pools.len(), DEPLOYMENTS as usize);
@@ -79,6 +97,7 @@ fn benches(criterion: &mut Criterion) {
             black_box(state.snapshot("bench"))
         });
     });
+    criterion.bench_function("snapshot_build", |bencher| bencher.iter(|| black_box(state.snapshot("bench"))));
     let pods: Vec<Fact> = seats().map(|(number, ordinal, member)| pod(number, ordinal, member, true)).collect();
     criterion.bench_function("relist", |bencher| {
         bencher.iter(|| {
@@ -89,5 +108,5 @@ fn benches(criterion: &mut Criterion) {
     criterion.bench_function("first_view", |bencher| bencher.iter(|| black_box(full())));
 }
 
-criterion_group! { name = state; config = Criterion::default().sample_size(20); targets = benches }
+criterion_group! { name = state; config = Criterion::default().sample_size(20); targets = index_apply, benches }
 criterion_main!(state);
