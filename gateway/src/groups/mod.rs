@@ -4,6 +4,7 @@
 
 pub mod budget;
 pub mod health;
+mod incarnations;
 pub mod permits;
 pub mod queue;
 pub mod state;

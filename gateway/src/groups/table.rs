@@ -1,11 +1,11 @@
 //! The routing table: one snapshot paired with the gateway's run-time state, replaced whole when either the snapshot or the configuration
 //! changes.
 //!
-//! Owns: which incarnations and pools have state, and when that state ends. Readers load one `Arc<Table>` and route by it; the only writer is
-//! `Tables::rebuild`. Must not: pick (see `proxy::pick`).
+//! Owns: which pools have state, and when that state ends (`incarnations` does so for groups). Readers load one `Arc<Table>` and route by it;
+//! the only writer is `Tables::rebuild`. Must not: pick (see `proxy::pick`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -14,6 +14,7 @@ use discovery::snapshot::{GroupId, Outlook, Pool, ReplicaGroup, Snapshot};
 use tokio::sync::watch;
 
 use crate::groups::budget::RetryBudget;
+use crate::groups::incarnations::{Incarnations, States};
 use crate::groups::queue::Queue;
 use crate::groups::state::GroupState;
 use crate::telemetry::metrics::{Metrics, PoolMetrics};
@@ -63,6 +64,8 @@ pub struct PoolEntry {
     pub settings: Arc<PoolSettings>,
     /// Kept between snapshots.
     pub state: Arc<PoolState>,
+    /// State of each of the pool's groups, in their order.
+    pub(super) members: Vec<Arc<GroupState>>,
     /// Serving, and not about to go.
     pub preferred: Vec<Candidate>,
     /// Serving, but likely the next to be replaced.
@@ -87,7 +90,7 @@ pub struct Table {
     /// What it was built from.
     pub snapshot: Arc<Snapshot>,
     pools: HashMap<Arc<str>, Arc<PoolEntry>>,
-    groups: HashMap<GroupId, Arc<GroupState>>,
+    groups: States,
 }
 
 impl Table {
@@ -112,6 +115,10 @@ impl Table {
         self.groups.get(id)
     }
 
+    pub(super) fn states(&self) -> &States {
+        &self.groups
+    }
+
     /// All incarnations.
     pub fn groups(&self) -> impl Iterator<Item = &Arc<GroupState>> {
         self.groups.values()
@@ -128,25 +135,17 @@ impl Table {
 pub struct Tables {
     current: ArcSwap<Table>,
     changed: watch::Sender<u64>,
-    workers: usize,
+    incarnations: Incarnations,
     metrics: Arc<Metrics>,
     /// Pool state outlives a pool's absence while somebody waits.
     pools: Mutex<HashMap<Arc<str>, Arc<PoolState>>>,
-    /// Incarnations that left the snapshot while requests still ran there.
-    retired: Mutex<HashMap<GroupId, Weak<GroupState>>>,
 }
 
 impl Tables {
     /// An empty table. `workers`: threads that keep idle connections.
     pub fn new(workers: usize, metrics: Arc<Metrics>) -> Self {
-        Self {
-            current: ArcSwap::default(),
-            changed: watch::Sender::new(0),
-            workers,
-            metrics,
-            pools: Mutex::default(),
-            retired: Mutex::default(),
-        }
+        let incarnations = Incarnations::new(workers);
+        Self { current: ArcSwap::default(), changed: watch::Sender::new(0), incarnations, metrics, pools: Mutex::default() }
     }
 
     /// The table to route one request by.
@@ -163,11 +162,8 @@ impl Tables {
     /// are measured by.
     pub fn rebuild(&self, snapshot: Arc<Snapshot>, config: &Config, now: SystemTime) {
         let previous = self.current.load_full();
-        let mut groups = HashMap::with_capacity(previous.groups.len());
+        let (groups, gone) = self.incarnations.carry(&previous, &snapshot, now);
         let mut pools = HashMap::with_capacity(snapshot.pools.len());
-        for group in groups_of(&snapshot) {
-            groups.entry(group.id.clone()).or_insert_with(|| self.group_state(&previous, group, now));
-        }
         let mut states = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         for (model, pool) in &snapshot.pools {
             let settings = config.pool(model);
@@ -177,7 +173,8 @@ impl Tables {
         }
         self.current.store(Arc::new(Table { snapshot, pools, groups }));
         let table = self.current.load_full();
-        self.retire(&previous, &table);
+        // Whoever is told looks at the table: the new one has to be there.
+        self.incarnations.retire(&gone);
         states.retain(|model, state| tell(&table, model, state));
         drop(states);
         self.changed.send_modify(|n| *n += 1);
@@ -186,44 +183,8 @@ impl Tables {
     /// Wakes every running request, also those at incarnations that are in no snapshot any more.
     pub fn nudge(&self) {
         self.current.load().groups().for_each(|group| group.nudge());
-        let retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.values().filter_map(Weak::upgrade).for_each(|group| group.nudge());
+        self.incarnations.nudge_retired();
     }
-
-    /// Tells the incarnations that `table` has no more. Those of earlier tables whose last request has ended are forgotten.
-    fn retire(&self, previous: &Table, table: &Table) {
-        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once, not for each one that goes: when a whole source goes, they are thousands.
-        retired.retain(|_, group| group.strong_count() > 0);
-        // In the snapshot's order, not the map's: who is told first is served first.
-        for group in groups_of(&previous.snapshot) {
-            if !table.groups.contains_key(&group.id)
-                && let Some(state) = previous.groups.get(&group.id)
-            {
-                state.retire();
-                retired.insert(state.id.clone(), Arc::downgrade(state));
-            }
-        }
-    }
-
-    /// An incarnation that was gone and is shown again while its requests still run: they are told that nothing is lost.
-    fn come_back(&self, id: &GroupId) -> Option<Arc<GroupState>> {
-        self.retired.lock().unwrap_or_else(PoisonError::into_inner).remove(id)?.upgrade()
-    }
-
-    fn group_state(&self, previous: &Table, group: &ReplicaGroup, now: SystemTime) -> Arc<GroupState> {
-        match previous.groups.get(&group.id).cloned().or_else(|| self.come_back(&group.id)) {
-            Some(state) => {
-                state.update(group, now);
-                state
-            }
-            None => Arc::new(GroupState::new(group, self.workers, now)),
-        }
-    }
-}
-
-fn groups_of(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<ReplicaGroup>> {
-    snapshot.pools.values().chain(&snapshot.unnamed).flat_map(|pool| &pool.groups)
 }
 
 /// The previous entry, where neither the pool nor its settings changed.
@@ -232,11 +193,13 @@ fn reuse(previous: &Table, pool: &Arc<Pool>, settings: &Arc<PoolSettings>) -> Op
     (Arc::ptr_eq(&entry.pool, pool) && Arc::ptr_eq(&entry.settings, settings)).then(|| entry.clone())
 }
 
-fn entry(pool: &Arc<Pool>, settings: &Arc<PoolSettings>, state: &Arc<PoolState>, groups: &HashMap<GroupId, Arc<GroupState>>) -> PoolEntry {
-    let serving = pool.groups.iter().filter(|group| group.serving());
-    let candidates = serving.filter_map(|group| Some(Candidate { group: group.clone(), state: groups.get(&group.id)?.clone() }));
-    let (next_to_go, preferred) = candidates.partition(|candidate: &Candidate| candidate.group.next_to_go);
-    PoolEntry { pool: pool.clone(), settings: settings.clone(), state: state.clone(), preferred, next_to_go }
+fn entry(pool: &Arc<Pool>, settings: &Arc<PoolSettings>, state: &Arc<PoolState>, groups: &States) -> PoolEntry {
+    // Every group of the snapshot has a state, so this drops none.
+    let members: Vec<_> = pool.groups.iter().filter_map(|group| groups.get(&group.id).cloned()).collect();
+    let serving = pool.groups.iter().zip(&members).filter(|(group, _)| group.serving());
+    let candidates = serving.map(|(group, state)| Candidate { group: group.clone(), state: state.clone() });
+    let (next_to_go, preferred) = candidates.partition(|candidate| candidate.group.next_to_go);
+    PoolEntry { pool: pool.clone(), settings: settings.clone(), state: state.clone(), members, preferred, next_to_go }
 }
 
 /// Tells a pool's waiters where they stand; false when the state may be forgotten.

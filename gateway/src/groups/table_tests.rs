@@ -16,14 +16,16 @@ fn snapshot<'a>(pools: impl IntoIterator<Item = (&'a str, Vec<(usize, usize)>)>)
     Arc::new(Snapshot { source: "leaders", pools: pools.into_iter().map(pool).collect(), ..Snapshot::default() })
 }
 
+/// Entries are reused under the same settings only.
+static CONFIG: std::sync::LazyLock<Config> = std::sync::LazyLock::new(testing::config);
+
 fn rebuild(tables: &Tables, snapshot: Arc<Snapshot>) {
-    tables.rebuild(snapshot, &testing::config(), SystemTime::UNIX_EPOCH);
+    tables.rebuild(snapshot, &CONFIG, SystemTime::UNIX_EPOCH);
 }
 
 /// Sizes of everything that outlives one table: groups, retired incarnations, pools.
 fn kept(tables: &Tables) -> (usize, usize, usize) {
-    let retired = tables.retired.lock().unwrap().len();
-    (tables.load().groups.len(), retired, tables.pools.lock().unwrap().len())
+    (tables.load().groups.len(), tables.incarnations.retired(), tables.pools.lock().unwrap().len())
 }
 
 /// A day of rollouts: in each step one of four slots gets a new incarnation, while requests run on at the last eight that went.
@@ -83,4 +85,55 @@ fn a_pool_in_use_outlives_its_absence() {
     drop(used);
     rebuild(&tables, snapshot([]));
     assert_eq!(kept(&tables), (0, 0, 0));
+}
+
+/// Whether a request at the group would be told that it is lost.
+fn told(state: &GroupState) -> bool {
+    state.signs().silence_is_loss()
+}
+
+/// A group in two pools that loses one of its names is not gone, whichever of the pools changed; without the other it is.
+#[test]
+fn a_group_is_gone_when_no_pool_has_it() {
+    let tables = Tables::new(1, testing::metrics());
+    let both = snapshot([("a", vec![(0, 0)]), ("b", vec![(0, 0)])]);
+    // One deployment, two names: both pools have the same incarnation.
+    let shared = |snapshot: &Snapshot| {
+        let (a, b) = (&snapshot.pools["a"], &snapshot.pools["b"]);
+        let b = Arc::new(Pool { groups: a.groups.clone(), ..Pool::clone(b) });
+        (a.clone(), b)
+    };
+    let (a, b) = shared(&both);
+    let of = |pools: Vec<Arc<Pool>>| {
+        let pools = pools.into_iter().map(|pool| (pool.model.clone(), pool)).collect();
+        Arc::new(Snapshot { source: "leaders", pools, ..Snapshot::default() })
+    };
+    rebuild(&tables, of(vec![a.clone(), b.clone()]));
+    let state = tables.load().group(&a.groups[0].id).unwrap().clone();
+    rebuild(&tables, of(vec![a.clone(), Arc::new(Pool { groups: vec![], ..Pool::clone(&b) })]));
+    assert!(!told(&state) && tables.load().group(&state.id).is_some());
+    rebuild(&tables, of(vec![a, b.clone()]));
+    rebuild(&tables, of(vec![b.clone()]));
+    assert!(!told(&state) && tables.load().group(&state.id).is_some());
+    rebuild(&tables, of(vec![]));
+    assert!(told(&state) && tables.load().group(&state.id).is_none());
+    rebuild(&tables, of(vec![b]));
+    assert!(!told(&state) && Arc::ptr_eq(&state, tables.load().group(&state.id).unwrap()), "it came back");
+}
+
+/// What we saw of a leader holds until the next snapshot, also one in which its pool is the same object.
+#[test]
+fn groups_of_unchanged_pools_are_brought_up_to_date() {
+    let tables = Tables::new(1, testing::metrics());
+    let first = snapshot([("a", vec![(0, 0)]), ("b", vec![(0, 0)])]);
+    rebuild(&tables, first.clone());
+    let table = tables.load().clone();
+    let state = &table.pools["a"].members[0];
+    state.refused();
+    assert!(told(state));
+    let (_, other) = snapshot([("b", vec![(0, 1)])]).pools.clone().pop_first().unwrap();
+    let pools = [(Arc::from("a"), first.pools["a"].clone()), (Arc::from("b"), other)];
+    rebuild(&tables, Arc::new(Snapshot { source: "leaders", pools: pools.into(), ..Snapshot::default() }));
+    assert!(!told(state));
+    assert!(Arc::ptr_eq(&table.pools["a"], &tables.load().pools["a"]) && !Arc::ptr_eq(&table.pools["b"], &tables.load().pools["b"]));
 }
