@@ -8,6 +8,11 @@ use config::ServeArgs;
 use gateway::app::{self, AppError, Ended};
 use gateway::cli::{self, ExplainArgs, TopologyArgs};
 
+/// Thousands of streams begin and end in any order for weeks: glibc's heap keeps half as much again for each, and is slower for the many small
+/// pieces of a request (docs/performance.md).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Bad configuration (sysexits' EX_CONFIG).
 const EX_CONFIG: u8 = 78;
 

@@ -99,6 +99,12 @@ impl RequestBody {
         }
     }
 
+    /// The same bytes; small pieces no longer keep the buffers alive that they were read into.
+    pub fn compacted(&self) -> Self {
+        let compact = |piece: &Bytes| if piece.len() < SMALL_CHUNK { Bytes::copy_from_slice(piece) } else { piece.clone() };
+        Self { chunks: self.chunks.iter().map(compact).collect(), len: self.len }
+    }
+
     /// The pieces, in order.
     pub fn chunks(&self) -> &[Bytes] {
         &self.chunks
@@ -131,6 +137,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_compacted_body_is_the_same_and_shares_only_what_is_large() {
+        let read = Bytes::from(vec![b'x'; 3 * SMALL_CHUNK]);
+        let body = RequestBody { chunks: [read.slice(0..9), read.slice(9..)].into(), len: read.len() };
+        let compacted = body.compacted();
+        assert_eq!(compacted.to_bytes(), read);
+        assert_ne!(compacted.chunks[0].as_ptr(), body.chunks[0].as_ptr());
+        assert_eq!(compacted.chunks[1].as_ptr(), body.chunks[1].as_ptr());
     }
 
     #[test]

@@ -105,6 +105,13 @@ pub fn downward(headers: &mut HeaderMap) {
     }
 }
 
+/// The same value in memory of its own.
+pub fn copied(value: &HeaderValue) -> HeaderValue {
+    let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
+    copy.set_sensitive(value.is_sensitive());
+    copy
+}
+
 /// `Via` entries name the version of the message received (RFC 9110 7.6.3).
 pub fn via_version(version: Version) -> &'static str {
     match version {

@@ -50,6 +50,19 @@ pub struct Inbound {
     pub charge: BodyCharge,
 }
 
+impl Inbound {
+    /// Copies the head, and a small body, out of the buffer that they were read into. For a request that is kept while its answer runs: a few
+    /// hundred bytes instead of the connection's buffer, which hyper then uses again instead of making another one to watch for the client's end.
+    pub fn compact(&mut self) {
+        self.body = self.body.compacted();
+        self.headers.values_mut().for_each(|value| *value = headers::copied(value));
+        self.host = headers::copied(&self.host);
+        if let Ok(target) = PathAndQuery::try_from(self.target.as_str()) {
+            self.target = target;
+        }
+    }
+}
+
 /// Bytes of all request bodies held at once.
 #[derive(Debug)]
 pub struct BodyBudget {
@@ -98,7 +111,7 @@ impl Drop for BodyCharge {
 /// The id of a request: the client's if it is one line of visible characters, else a new one.
 pub fn request_id(headers: &HeaderMap) -> HeaderValue {
     let usable = |value: &&HeaderValue| !value.is_empty() && value.len() <= MAX_REQUEST_ID && value.to_str().is_ok();
-    headers.get(X_REQUEST_ID).filter(usable).cloned().unwrap_or_else(new_request_id)
+    headers.get(X_REQUEST_ID).filter(usable).map_or_else(new_request_id, headers::copied)
 }
 
 fn new_request_id() -> HeaderValue {

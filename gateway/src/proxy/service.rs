@@ -120,10 +120,13 @@ async fn routed(
     let Some(entered) = caller.gateway.enter() else {
         return refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" });
     };
-    let inbound = match ingress::read((record.route, request_id), parts, body, &config.limits, &caller.gateway.bodies).await {
+    let mut inbound = match ingress::read((record.route, request_id), parts, body, &config.limits, &caller.gateway.bodies).await {
         Ok(inbound) => inbound,
         Err(reject) => return refused(&mut record, &reject),
     };
+    if inbound.scanned.stream {
+        inbound.compact();
+    }
     record.stream = inbound.scanned.stream;
     record.request_bytes = inbound.body.bytes() as u64;
     let gateway = caller.gateway.clone();
