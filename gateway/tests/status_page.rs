@@ -216,7 +216,11 @@ fn rollout(stage: &mut Stage, url: &str) {
     browser.wait("document.getElementById('recent').innerText.includes('Serving → Draining')");
     browser.picture("draining-light.png");
 
+    // The rate of a group is drawn while it serves.
+    let busy = "[...document.querySelectorAll('tr')].find(r => r.innerText.includes('qwen3/worker/0'))";
     stage.traffic(45);
+    browser.wait(&format!("{busy}.querySelector('[data-label=\"Requests/s\"] path.line').getAttribute('d').includes('L')"));
+    browser.wait(&format!("{busy}.querySelector('[data-label=\"First token\"] path.line').getAttribute('d').includes('L')"));
     stage.set([SERVING, SERVING, (1, GroupPhase::Forming)], 3);
     browser.wait(&format!("{row}.innerText.includes('member missing')"));
     browser.wait("document.querySelector('#pools').innerText.includes('3 waiting')");
@@ -231,6 +235,16 @@ fn rollout(stage: &mut Stage, url: &str) {
 
     usable(&mut browser);
     looks(&mut browser, url);
+    flooded(stage, &mut browser);
+}
+
+/// A flood of refusals leaves the resume in sight.
+fn flooded(stage: &Stage, browser: &mut Browser) {
+    for _ in 0..1000 {
+        stage.recent.note(Kind::Refused, Note { detail: Arc::from("queue_full"), ..Note::default() }, SystemTime::now());
+    }
+    browser.wait("document.getElementById('recent').innerText.split('queue full').length === 51");
+    assert_eq!(browser.eval("document.getElementById('recent').innerText.includes('0af7651916cd43dd8448eb211c80319c')"), true);
 }
 
 /// By keyboard and by ear.

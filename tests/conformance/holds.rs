@@ -39,6 +39,9 @@ async fn a_full_queue_is_429_and_a_waiter_leaves_with_its_client() -> Outcome<()
         drop(first);
         wait_waiting(&gateway, 0).await?;
     }
+    let recent = tests::http::get(&gateway.admin_url("/debug/recent")).await?.text();
+    assert_eq!(recent.matches(r#""kind":"held""#).count(), 2, "told once for each time that a queue begins: {recent}");
+    assert_eq!(gateway.snapshot().await?["age_seconds"], 0.0, "fixed leaders do not grow stale");
     engine.set_ready(true);
     assert_eq!(Wire::ask(&gateway, post("", CHAT)).await?.status(), 200);
     assert_eq!(engine.received().len(), 1, "nothing is sent for clients that left");

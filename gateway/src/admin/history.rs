@@ -7,15 +7,18 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use discovery::snapshot::ReplicaGroup;
+
 use super::Admin;
 use super::model::{PhaseSample, Sample};
-use super::state::millis;
+use super::state::{millis, short};
+use crate::telemetry::view::GroupView;
 
 /// Between two samples.
 pub(super) const PACE: Duration = Duration::from_secs(5);
 /// Samples kept: five minutes.
 const SAMPLES: usize = 60;
-/// Pools and groups of all samples together at most: about 20 MiB in the worst case.
+/// Pools and groups of all samples together at most: about 25 MiB in the worst case.
 const ENTRIES: usize = 100_000;
 
 /// The ring.
@@ -29,7 +32,7 @@ impl History {
     pub(super) fn sample(&self, admin: &Admin, now: SystemTime) {
         let snapshot = admin.view.snapshot();
         let groups = snapshot.pools.values().chain(&snapshot.unnamed).flat_map(|p| &p.groups);
-        let phases = groups.map(|g| PhaseSample { key: g.key.to_string(), phase: g.phase.as_str().to_owned() }).collect();
+        let phases = groups.map(|g| phase(g, admin.view.group(&g.id))).collect();
         self.add(Sample { at_ms: millis(now), figures: admin.metrics.figures(), phases });
     }
 
@@ -46,6 +49,16 @@ impl History {
         while samples.len() > SAMPLES || (total > ENTRIES && samples.len() > 1) {
             total -= samples.pop_front().as_ref().map_or(0, entries);
         }
+    }
+}
+
+fn phase(group: &ReplicaGroup, seen: GroupView) -> PhaseSample {
+    PhaseSample {
+        key: group.key.to_string(),
+        phase: group.phase.as_str().to_owned(),
+        incarnation: short(&group.id),
+        attempts: seen.attempts,
+        first_token_seconds: seen.first_token.map(|d| d.as_secs_f64()),
     }
 }
 

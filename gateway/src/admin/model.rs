@@ -73,6 +73,15 @@ pub struct PhaseSample {
     pub key: String,
     /// `Forming`, `Warming`, `Serving`, `Draining`.
     pub phase: String,
+    /// Names the incarnation.
+    #[serde(default)]
+    pub incarnation: String,
+    /// Attempts begun.
+    #[serde(default)]
+    pub attempts: u64,
+    /// Smoothed time to the first event.
+    #[serde(default)]
+    pub first_token_seconds: Option<f64>,
 }
 
 /// A pool.

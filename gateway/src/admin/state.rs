@@ -94,7 +94,7 @@ fn member(member: &Member) -> MemberState {
 }
 
 /// The incarnation as a short word: equal words, equal incarnation (in one process, which is all that a reader compares).
-fn short(id: &GroupId) -> String {
+pub(super) fn short(id: &GroupId) -> String {
     // FNV-1a: stable from run to run, unlike the standard hasher with its random keys.
     let hash = id.0.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")

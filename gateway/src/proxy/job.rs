@@ -217,7 +217,7 @@ impl Job {
         if hold == Hold::Refuse {
             return Err(Stop::MustHold);
         }
-        self.record.held();
+        self.record.held(self.target.as_ref().is_some_and(|target| target.entry.state.queue.is_empty()));
         let since = *self.held_since.get_or_insert_with(Instant::now);
         let need = Need { model, priority: self.priority, stream: self.streamed(), bytes: self.body.bytes() as u64, since };
         Box::pin(admit::wait(&self.gateway, need)).await.map_err(Stop::Reject)
@@ -257,7 +257,7 @@ impl Job {
     }
 
     async fn wait_for_name(&mut self) -> Result<Target, Reject> {
-        self.record.held();
+        self.record.held(false);
         let since = *self.held_since.get_or_insert_with(Instant::now);
         let hold = &self.config.defaults.hold;
         let deadline = since + if self.streamed() { hold.timeout } else { hold.timeout_unary };
@@ -336,7 +336,7 @@ impl Job {
     pub(super) async fn next_leader(&mut self) -> Result<(Candidate, Arc<PoolSettings>, Option<Grant>), Reject> {
         let Some(model) = self.model().cloned() else { return Err(Reject::Internal) };
         if admit::at_once(&self.gateway, &model).is_none() {
-            self.record.held();
+            self.record.held(false);
         }
         let since = Instant::now();
         let mut changed = self.gateway.tables.subscribe();

@@ -169,9 +169,12 @@ impl Record {
         self.trail.asked(body);
     }
 
-    /// No leader is free for it: it waits.
-    pub fn held(&mut self) {
+    /// No leader is free for it: it waits. `first`: nobody else does in its pool, so this is told to people.
+    pub fn held(&mut self, first: bool) {
         self.trail.held();
+        if first {
+            self.note(Kind::Held, "nothing_serves".into());
+        }
     }
 
     /// Names the open try as the parent span in the headers that go to its leader.

@@ -1,6 +1,7 @@
 //! The last refusals, resumes and group changes, for the status page and `/debug/recent`.
 //!
-//! Owns: a bounded ring. Must not: hold text from prompts or completions; ids, pool names and closed words only. Written off the hot
+//! Owns: a bounded ring, in which a flood of one kind pushes out its own kind first: refusals by the thousand must not hide the resume that
+//! somebody looks for. Must not: hold text from prompts or completions; ids, pool names and closed words only. Written off the hot
 //! path (a refusal, a resume), read by `admin`.
 
 use std::collections::VecDeque;
@@ -29,6 +30,10 @@ pub enum Kind {
     Held,
     /// A group changed its phase.
     Group,
+}
+
+impl Kind {
+    const COUNT: usize = Self::Group as usize + 1;
 }
 
 /// One line of what happened.
@@ -85,7 +90,7 @@ impl Recent {
         Arc::new(Self::default())
     }
 
-    /// Adds an event at `now`; the oldest falls out beyond `KEPT`. A client's request id is cut to 128 bytes.
+    /// Adds an event at `now`. Beyond `KEPT` the oldest of the most frequent kind falls out. A client's request id is cut to 128 bytes.
     pub fn note(&self, kind: Kind, note: Note, now: SystemTime) {
         let at_ms = now.duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
         let request_id = cut(note.request_id);
@@ -101,16 +106,28 @@ impl Recent {
             request_id,
             trace_id: note.trace_id,
         };
-        if ring.events.len() == KEPT {
-            ring.events.pop_front();
-        }
         ring.events.push_back(event);
+        ring.trim();
     }
 
     /// Events with a number above `seq`, oldest first.
     pub fn since(&self, seq: u64) -> Vec<Event> {
         let ring = self.ring.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         ring.events.iter().filter(|e| e.seq > seq).cloned().collect()
+    }
+}
+
+impl Ring {
+    fn trim(&mut self) {
+        if self.events.len() <= KEPT {
+            return;
+        }
+        let mut counts = [0_usize; Kind::COUNT];
+        self.events.iter().for_each(|event| counts[event.kind as usize] += 1);
+        let most = |event: &Event| counts[event.kind as usize] == counts.iter().copied().max().unwrap_or_default();
+        if let Some(place) = self.events.iter().position(most) {
+            self.events.remove(place);
+        }
     }
 }
 
@@ -139,6 +156,20 @@ mod tests {
         assert_eq!(&*all[0].detail, "5");
         assert_eq!(recent.since(all[KEPT - 1].seq), vec![]);
         assert_eq!(recent.since(all[KEPT - 2].seq).len(), 1);
+    }
+
+    #[test]
+    fn a_flood_of_one_kind_leaves_the_others() {
+        let recent = Recent::new();
+        recent.note(Kind::Resumed, Note::default(), UNIX_EPOCH);
+        for kind in [Kind::Refused, Kind::Group] {
+            (0..KEPT * 3).for_each(|_| recent.note(kind, Note::default(), UNIX_EPOCH));
+        }
+        let count = |kind| recent.since(0).iter().filter(|event| event.kind == kind).count();
+        assert_eq!((count(Kind::Resumed), recent.since(0).len()), (1, KEPT));
+        assert!(count(Kind::Refused) >= KEPT / 3 && count(Kind::Group) >= KEPT / 3);
+        let order: Vec<_> = recent.since(0).iter().map(|event| event.seq).collect();
+        assert!(order.is_sorted());
     }
 
     #[test]
