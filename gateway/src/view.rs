@@ -41,7 +41,12 @@ impl View for GatewayView {
     }
 
     fn snapshot_age(&self) -> Duration {
-        let sign = self.status.report().last_sign().unwrap_or(self.started);
+        let report = self.status.report();
+        // Fixed leaders are what the configuration says: nobody has to confirm them, and they do not grow stale.
+        if report.synced && report.watches.is_empty() {
+            return Duration::ZERO;
+        }
+        let sign = report.last_sign().unwrap_or(self.started);
         SystemTime::now().duration_since(sign).unwrap_or_default()
     }
 
