@@ -4,6 +4,7 @@
 //! retry. Used by the probes (`probe`) and by the gateway's upstream pool, so that both see a leader in the same way.
 
 mod conn;
+mod expiry;
 mod tls;
 
 use std::future::Future;
@@ -11,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use config::UpstreamTls;
 use tokio::net::TcpStream;
@@ -76,6 +77,7 @@ pub trait Network: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub struct Dialer {
     policies: tls::Policies,
+    certificates: expiry::Expiry,
     /// `None`: TCP.
     network: Option<Arc<dyn Network>>,
 }
@@ -89,6 +91,11 @@ impl Dialer {
     /// A dialler that connects by `network`, to http addresses only.
     pub fn over(network: Arc<dyn Network>) -> Self {
         Self { network: Some(network), ..Self::default() }
+    }
+
+    /// The soonest end of the certificates that engines showed in the last hour or two, in seconds since the epoch; `None`: there was none.
+    pub fn certificate_expiry(&self) -> Option<i64> {
+        self.certificates.soonest(SystemTime::now())
     }
 
     /// Connects to `address`, by TLS if it is an https one; `TCP_NODELAY` is set and ALPN offers `http/1.1` alone.
@@ -112,7 +119,12 @@ impl Dialer {
         let name = tls::server_name(address, tls)?;
         let handshake = TlsConnector::from(config).connect(name, tcp);
         match timeout_at(Instant::now() + timeout, handshake).await {
-            Ok(Ok(stream)) => Ok(Conn::Tls(Box::new(stream))),
+            Ok(Ok(stream)) => {
+                if let Some(shown) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
+                    self.certificates.seen(shown, SystemTime::now());
+                }
+                Ok(Conn::Tls(Box::new(stream)))
+            }
             Ok(Err(error)) => Err(tls::handshake_error(error)),
             Err(_) => Err(DialError::Timeout(DialStep::Handshake)),
         }

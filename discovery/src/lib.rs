@@ -64,6 +64,8 @@ pub struct Discovery {
     pub faults: FaultSink,
     /// Results of the probes.
     pub probes: ProbeStats,
+    /// What the probes connect by, for those that send requests to the same leaders.
+    pub dialer: Arc<Dialer>,
     tasks: TaskSet,
 }
 
@@ -147,7 +149,8 @@ pub async fn start(config: watch::Receiver<Arc<Config>>) -> Result<Discovery, St
 pub async fn start_with(config: watch::Receiver<Arc<Config>>, timing: Timing) -> Result<Discovery, StartError> {
     let tasks = TaskSet::new();
     let (proofs, proofs_seen) = mpsc::channel(PROOFS);
-    let prober = Arc::new(Prober::new(tasks.clone(), Arc::new(Dialer::new()), proofs.clone()));
+    let dialer = Arc::new(Dialer::new());
+    let prober = Arc::new(Prober::new(tasks.clone(), dialer.clone(), proofs.clone()));
     let source = config.borrow().source.clone();
     let name = source::name(&source);
     let (publisher, snapshots) = publish::channel(name);
@@ -162,5 +165,5 @@ pub async fn start_with(config: watch::Receiver<Arc<Config>>, timing: Timing) ->
         tasks.spawn("mirror", mirror::run(name, scopes, Inputs { events: events_seen, proofs: proofs_seen, config }, outputs));
     }
     let faults = FaultSink::new(Arc::new(FaultsToProber { prober: prober.clone(), changed: proofs }));
-    Ok(Discovery { snapshots, status, faults, probes: ProbeStats { prober }, tasks })
+    Ok(Discovery { snapshots, status, faults, probes: ProbeStats { prober }, dialer, tasks })
 }

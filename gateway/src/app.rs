@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use config::{Config, Problems, ServeArgs};
 use discovery::SnapshotReader;
-use discovery::dial::Dialer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -91,7 +90,7 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
         TcpListener::bind(config.admin).await.map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", config.admin)))?;
     let (configs, configured) = watch::channel(config.clone());
     let discovery = discovery::start(configured.clone()).await?;
-    let gateway = Arc::new(Gateway::new(config.clone(), Arc::new(Dialer::new()), discovery.faults.clone(), telemetry.clone()));
+    let gateway = Arc::new(Gateway::new(config.clone(), discovery.dialer.clone(), discovery.faults.clone(), telemetry.clone()));
     let reload = reload(args, &config, configs, (gateway.clone(), logs.clone()))?;
     let view = Arc::new(GatewayView::new(gateway.clone(), &discovery));
     metrics.observe(view.clone())?;

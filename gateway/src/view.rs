@@ -50,6 +50,10 @@ impl View for GatewayView {
         SystemTime::now().duration_since(sign).unwrap_or_default()
     }
 
+    fn certificates(&self) -> Vec<(&'static str, i64)> {
+        self.gateway.dialer.certificate_expiry().map(|end| ("engines", end)).into_iter().collect()
+    }
+
     fn group(&self, id: &GroupId) -> GroupView {
         let table = self.gateway.tables.load();
         let Some(state) = table.group(id) else { return GroupView::default() };

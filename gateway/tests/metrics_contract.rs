@@ -33,6 +33,9 @@ impl View for Full {
     fn retry_budget(&self, _model: &str) -> Option<f64> {
         Some(10.0)
     }
+    fn certificates(&self) -> Vec<(&'static str, i64)> {
+        vec![("engines", 4_000_000_000)]
+    }
     fn readiness(&self) -> Readiness {
         Readiness::default()
     }
@@ -84,7 +87,6 @@ fn full() -> Arc<Metrics> {
     times.event(now + Duration::from_millis(5));
     times.event(now + Duration::from_millis(9));
     metrics.rejected("queue_full");
-    metrics.tls_expiry("listen", 4_000_000_000);
     metrics
 }
 

@@ -193,6 +193,7 @@ async fn each_policy_checks_what_it_says() {
                 let Conn::Tls(tls) = &conn else { panic!("not TLS") };
                 assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
                 assert!(echoes(&mut conn).await);
+                assert!(dialer.certificate_expiry().is_some(), "whether it is checked or not");
             }
             Err(error) => assert!(!good && matches!(error, DialError::Tls(_)), "{policy:?}: {error:?}"),
         }

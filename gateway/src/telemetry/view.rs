@@ -130,6 +130,10 @@ pub trait View: Send + Sync + 'static {
     fn resume_kept(&self) -> usize {
         0
     }
+    /// When certificates end, in seconds since the epoch: which ones (a word of a closed set), and the soonest end among them.
+    fn certificates(&self) -> Vec<(&'static str, i64)> {
+        Vec::new()
+    }
     /// Whether the gateway is ready.
     fn readiness(&self) -> Readiness;
     /// Discovery's counters.

@@ -77,6 +77,7 @@ struct Figures {
     conflicts: IntGauge,
     ready: IntGauge,
     kept: IntGauge,
+    certificates: IntGaugeVec,
     probes: IntCounterVec,
     restarts: IntCounterVec,
     lists: IntCounterVec,
@@ -101,13 +102,17 @@ impl Figures {
             conflicts: IntGauge::with_opts(opts("name_conflicts", "Names that several deployments claim."))?,
             ready: IntGauge::with_opts(opts("ready", "1 when /readyz answers 200."))?,
             kept: IntGauge::with_opts(opts("resume_kept_bytes", "Bytes kept so that streams can be resumed."))?,
+            certificates: IntGaugeVec::new(
+                opts("tls_certificate_expiry_timestamp_seconds", "When the first of these certificates ends."),
+                &["name"],
+            )?,
             probes: IntCounterVec::new(opts("probes_total", "Probes of leaders."), &["probe", "result"])?,
             restarts: IntCounterVec::new(opts("watch_restarts_total", "Watches begun again, by cause."), &["resource", "cause"])?,
             lists: IntCounterVec::new(opts("lists_total", "Lists of the source."), &["resource", "result"])?,
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 15] {
+    fn all(&self) -> [&dyn Collector; 16] {
         [
             &self.groups,
             &self.health,
@@ -121,6 +126,7 @@ impl Figures {
             &self.conflicts,
             &self.ready,
             &self.kept,
+            &self.certificates,
             &self.probes,
             &self.restarts,
             &self.lists,
@@ -134,6 +140,9 @@ impl Figures {
         self.conflicts.set(i64::try_from(snapshot.conflicts.len()).unwrap_or(i64::MAX));
         self.kept.set(count(view.resume_kept()));
         self.ready.set(i64::from(view.readiness().missing().is_empty()));
+        for (name, end) in view.certificates() {
+            self.certificates.with_label_values(&[name]).set(end);
+        }
     }
 
     fn pool(&self, label: &str, pool: &Pool, view: &dyn View) {

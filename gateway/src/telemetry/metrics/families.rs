@@ -48,7 +48,6 @@ pub(super) struct Families {
     pub(super) connections_total: IntCounterVec,
     pub(super) config_reloads: IntCounterVec,
     pub(super) config_last_reload_ok: IntGauge,
-    pub(super) tls_expiry: IntGaugeVec,
 }
 
 impl Families {
@@ -84,7 +83,6 @@ impl Families {
             connections_total: counters("connections_opened_total", "Connections opened.", &["side"])?,
             config_reloads: counters("config_reloads_total", "Changed configuration files, applied or refused.", &["result"])?,
             config_last_reload_ok: gauge(registry, "config_last_reload_ok", "1 when the file as it is now was applied.")?,
-            tls_expiry: gauges("tls_certificate_expiry_timestamp_seconds", "When a certificate ends.", &["name"])?,
         };
         families.begin();
         Ok(families)

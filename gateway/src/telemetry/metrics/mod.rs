@@ -118,11 +118,6 @@ impl Metrics {
         self.families.config_last_reload_ok.set(i64::from(verdict == Verdict::Ok));
     }
 
-    /// When a certificate ends, in seconds since the epoch. `name`: which one, such as `listen`.
-    pub fn tls_expiry(&self, name: &'static str, unix_seconds: i64) {
-        self.families.tls_expiry.with_label_values(&[name]).set(unix_seconds);
-    }
-
     /// Adds what is read from the running gateway at each scrape: groups, waiting requests, snapshot, discovery's counters.
     ///
     /// # Errors
