@@ -8,6 +8,8 @@ use http::header::{
 };
 use http::{Uri, Version};
 
+use crate::telemetry::traces::is_context;
+
 /// The request id, kept if the client sent one.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The group that answered.
@@ -61,7 +63,8 @@ pub fn upward(client: &HeaderMap, add: &Upward<'_>, mut put: impl FnMut(&HeaderN
     put(&HOST, add.host);
     let mut cookies: Vec<u8> = Vec::new();
     for (name, value) in client {
-        let ours = matches!(*name, HOST | CONTENT_LENGTH | EXPECT) || name == X_REQUEST_ID || add.trace.contains_key(name);
+        let ours = matches!(*name, HOST | CONTENT_LENGTH | EXPECT) || name == X_REQUEST_ID;
+        let ours = ours || (!add.trace.is_empty() && is_context(name));
         let replaced = (*name == AUTHORIZATION && add.authorization.is_some()) || (*name == ACCEPT_ENCODING && add.stream);
         if ours || replaced || !passes(name, &named) {
             continue;
@@ -221,6 +224,7 @@ mod tests {
             &[
                 ("cookie", "a=1"),
                 ("traceparent", "theirs"),
+                ("tracestate", "theirs"),
                 ("via", "1.0 other"),
                 ("cookie", "b=2"),
                 ("x", "1"),
@@ -233,6 +237,7 @@ mod tests {
         assert_eq!(got.get_all(VIA).iter().collect::<Vec<_>>(), ["1.0 other", "1.1 leadgate"]);
         assert_eq!(got.get_all("x").iter().collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(got.get_all("traceparent").iter().collect::<Vec<_>>(), ["ours"]);
+        assert!(!got.contains_key("tracestate"), "the context is replaced as a whole");
         assert!(!got.contains_key(ACCEPT_ENCODING));
     }
 

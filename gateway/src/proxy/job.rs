@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use config::{Config, PoolSettings, ResumeSettings};
 use discovery::Fault;
+use http::StatusCode;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
 
@@ -381,8 +381,7 @@ impl Job {
 
     fn head(&self, settings: &PoolSettings, target: &PathAndQuery, body: &RequestBody) -> Vec<u8> {
         let key = settings.engine_key.as_ref().filter(|key| key.forward).and_then(|key| self.gateway.keys.bearer(&key.file));
-        let mut trace = HeaderMap::new();
-        self.record.inject(&mut trace);
+        let trace = self.record.context(&self.inbound.headers);
         let add = Upward {
             host: &self.inbound.host,
             request_id: &self.inbound.request_id,

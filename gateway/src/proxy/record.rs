@@ -177,9 +177,9 @@ impl Record {
         }
     }
 
-    /// Names the open try as the parent span in the headers that go to its leader.
-    pub fn inject(&self, headers: &mut HeaderMap) {
-        self.trail.inject(headers);
+    /// The trace context that goes to the leader of the open try; empty: the client's passes.
+    pub fn context(&self, client: &HeaderMap) -> HeaderMap {
+        self.trail.context(client)
     }
 
     /// The open try ended without anything for the client.

@@ -103,11 +103,9 @@ impl Trail {
         self.open = Some(Open { span, metrics: metrics.cloned(), event_seen: false, draining: false, usage: None, carries_on: false });
     }
 
-    /// Names the open try as the parent in the headers that go to its leader.
-    pub fn inject(&self, headers: &mut HeaderMap) {
-        if let Some(open) = &self.open {
-            open.span.inject(headers);
-        }
+    /// The trace context that goes to the leader of the open try; empty: the client's passes.
+    pub fn context(&self, client: &HeaderMap) -> HeaderMap {
+        self.open.as_ref().map_or_else(HeaderMap::new, |open| open.span.context(client))
     }
 
     /// The head of the leader's answer is there.

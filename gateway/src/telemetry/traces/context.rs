@@ -1,9 +1,9 @@
 //! W3C trace context in and out of headers.
 //!
-//! Owns: `traceparent`. Must not: touch `baggage`, which passes as any header does, nor `tracestate` unless its `traceparent` was not
-//! valid (Trace Context section 3.4: a restarted trace drops it). The parsing is the SDK's propagator.
+//! Owns: `traceparent`. Must not: touch `baggage`, which passes as any header does. `tracestate` passes unchanged with a valid
+//! `traceparent`, and not at all without one (Trace Context section 3.4: a restarted trace drops it). The parsing is the SDK's propagator.
 
-use http::header::{HeaderMap, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::Context;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanId, TraceContextExt, TraceId};
@@ -51,9 +51,16 @@ pub(super) fn inject(headers: &mut HeaderMap, trace: TraceId, span: SpanId, samp
     }
 }
 
-/// Drops a trace state that belonged to no valid parent.
-pub(super) fn drop_state(headers: &mut HeaderMap) {
-    headers.remove(TRACESTATE);
+/// Takes the trace state of a valid parent over, line by line.
+pub(super) fn keep_state(from: &HeaderMap, to: &mut HeaderMap) {
+    for value in from.get_all(TRACESTATE) {
+        to.append(TRACESTATE, value.clone());
+    }
+}
+
+/// Whether a header is part of the trace context: it passes as a whole or not at all.
+pub fn is_context(name: &HeaderName) -> bool {
+    name == TRACEPARENT || name == TRACESTATE
 }
 
 /// The trace id that a request's `traceparent` names, for log lines when tracing is off.

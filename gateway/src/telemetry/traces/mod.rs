@@ -25,7 +25,7 @@ use super::labels::{Label, Route};
 use super::metrics::Metrics;
 
 pub use asked::GenAiRequest;
-pub use context::trace_id_of;
+pub use context::{is_context, trace_id_of};
 pub use export::Export;
 pub use opentelemetry_otlp::SpanExporter as OtlpExporter;
 pub use record::{AttemptEvent, Usage};

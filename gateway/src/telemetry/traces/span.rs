@@ -241,13 +241,16 @@ struct Attempt {
 }
 
 impl AttemptSpan {
-    /// Names this span as the parent in the headers that go to the leader. Without tracing they stay as they are.
-    pub fn inject(&self, to: &mut HeaderMap) {
-        let Some(attempt) = self.0.as_ref().filter(|a| a.request.shared.propagate) else { return };
-        if !attempt.request.parented {
-            headers::drop_state(to);
+    /// The trace context for the leader, with this span as the parent. It stands in the place of the `client`'s; empty: that one passes.
+    pub fn context(&self, client: &HeaderMap) -> HeaderMap {
+        let mut made = HeaderMap::new();
+        if let Some(Attempt { request, span, .. }) = self.0.as_ref().filter(|a| a.request.shared.propagate) {
+            headers::inject(&mut made, request.trace, *span, request.sampled);
+            if request.parented {
+                headers::keep_state(client, &mut made);
+            }
         }
-        headers::inject(to, attempt.request.trace, attempt.span, attempt.request.sampled);
+        made
     }
 
     /// For a later attempt's link.
