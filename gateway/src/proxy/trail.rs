@@ -44,11 +44,21 @@ struct Waiting {
 struct Open {
     span: AttemptSpan,
     metrics: Option<Arc<PoolMetrics>>,
+    byte_seen: bool,
     event_seen: bool,
     draining: bool,
     usage: Option<Usage>,
     /// It carries a broken answer on: the usage that passes is that of all tries together.
     carries_on: bool,
+}
+
+impl Open {
+    /// Of its answer, by whatever is seen of it first: the client may have had its head long before.
+    fn first_byte(&mut self) {
+        if !std::mem::replace(&mut self.byte_seen, true) {
+            self.span.event(AttemptEvent::FirstByte, "");
+        }
+    }
 }
 
 impl Trail {
@@ -100,7 +110,15 @@ impl Trail {
             replaces: self.replaced,
         });
         self.tries += 1;
-        self.open = Some(Open { span, metrics: metrics.cloned(), event_seen: false, draining: false, usage: None, carries_on: false });
+        self.open = Some(Open {
+            span,
+            metrics: metrics.cloned(),
+            byte_seen: false,
+            event_seen: false,
+            draining: false,
+            usage: None,
+            carries_on: false,
+        });
     }
 
     /// The trace context that goes to the leader of the open try; empty: the client's passes.
@@ -111,7 +129,7 @@ impl Trail {
     /// The head of the leader's answer is there.
     pub fn answered(&mut self, status: u16) {
         if let Some(open) = &mut self.open {
-            open.span.event(AttemptEvent::FirstByte, "");
+            open.first_byte();
             open.span.status(status);
         }
     }
@@ -119,6 +137,7 @@ impl Trail {
     /// Bytes of the answer passed. `usage`: what they tell of the tokens so far.
     pub fn passed(&mut self, bytes: &[u8], usage: Option<Usage>) {
         if let Some(open) = &mut self.open {
+            open.first_byte();
             open.span.passed(bytes);
             open.usage = usage.or(open.usage);
         }
@@ -167,6 +186,7 @@ impl Trail {
         self.replaced = None;
         if let Some(open) = &mut self.open {
             open.carries_on = true;
+            open.first_byte();
             open.span.event(AttemptEvent::Resumed, way);
         }
     }

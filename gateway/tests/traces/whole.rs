@@ -54,7 +54,11 @@ async fn answer(request: Request<Incoming>, seen: Seen) -> Result<Response<Answe
         "/health" => whole(""),
         "/v1/models" => whole(r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#),
         "/v1/chat/completions" if body.windows(13).any(|w| w == b"\"stream\":true") => {
-            seen.lock().unwrap().push(parts.headers);
+            let first = {
+                let mut seen = seen.lock().unwrap();
+                seen.push(parts.headers);
+                seen.len() == 1
+            };
             let event = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
             let events = [
                 event(
@@ -65,9 +69,10 @@ async fn answer(request: Request<Incoming>, seen: Seen) -> Result<Response<Answe
                 event("data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,\"total_tokens\":8}}\n\n"),
                 event("data: [DONE]\n\n"),
             ];
-            // A model that never ends, for clients that leave.
+            // A model that never ends, for clients that leave; an engine that dies at its first request.
             let endless = body.windows(7).any(|w| w == b"endless");
-            let events = futures_util::stream::iter(events.into_iter().take(if endless { 2 } else { 5 }));
+            let dies = first && body.windows(6).any(|w| w == b"broken");
+            let events = futures_util::stream::iter(events.into_iter().take(if endless || dies { 2 } else { 5 }));
             let rest = futures_util::stream::pending().take(usize::from(endless));
             let mut response = Response::new(StreamBody::new(events.chain(rest)).boxed_unsync());
             response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
@@ -137,7 +142,7 @@ fn chat(parent: &str, words: &str) -> String {
     let head =
         "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nx-request-id: req-1\r\n";
     let length = body.len();
-    format!("{head}traceparent: {parent}\r\ntracestate: a=b\r\nContent-Length: {length}\r\n\r\n{body}")
+    format!("{head}traceparent: {parent}\r\ntracestate: a=b\r\nbaggage: k=v\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,7 +158,7 @@ async fn one_trace_from_client_to_engine() {
     let headers = seen.lock().unwrap()[0].clone();
     let parent = headers["traceparent"].to_str().unwrap().to_owned();
     assert!(parent.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && !parent.contains("b7ad6b7169203331"), "{parent}");
-    assert_eq!(headers["tracestate"], "a=b");
+    assert_eq!((&headers["tracestate"], &headers["baggage"]), (&"a=b".parse().unwrap(), &"k=v".parse().unwrap()));
 
     let metrics = ask(&admin, "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     for expect in [
@@ -193,6 +198,61 @@ async fn one_trace_from_client_to_engine() {
     assert!(!log.contains("secret words"));
 }
 
+/// The engine dies in the middle of a stream; nothing serves until it has proven itself again, then it carries the stream on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_moves_is_told_whole_though_not_sampled() {
+    let mut tasks = JoinSet::new();
+    let (endpoint, received) = collector(false, &mut tasks).await;
+    let (leader, seen) = engine(&mut tasks).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (running, listen, admin) = start(folder.path(), &leader, &endpoint).await;
+    shows(&admin, &[r#"leadgate_groups{phase="Serving",pool="m",reason="none"} 1"#]).await;
+    let unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    let answer = ask(&listen, &chat(unsampled, "broken")).await;
+    assert!(answer.contains("[DONE]"), "{answer}");
+    // Its context is junk: a new trace begins, and the old one's state goes no further.
+    assert!(ask(&listen, &chat("junk", "x")).await.contains("[DONE]"));
+    let last = seen.lock().unwrap().last().unwrap().clone();
+    assert!(last["traceparent"].to_str().unwrap().starts_with("00-") && !last.contains_key("tracestate"), "{last:?}");
+
+    assert!(Command::new("kill").args(["-TERM", &running.0.id().to_string()]).status().unwrap().success());
+    // Five of the stream that moved, three of the other.
+    let mut spans = received.wait(8).await;
+    spans.retain(|span| hex(&span.trace_id) == "0af7651916cd43dd8448eb211c80319c");
+    // SERVER (2) and the first wait begin at one moment.
+    spans.sort_by_key(|span| (span.start_time_unix_nano, span.kind != 2));
+    let story: Vec<_> = spans.iter().map(|span| (span.name.as_str(), names(span).join(" "))).collect();
+    let expect = [
+        ("POST /v1/chat/completions", ""),
+        ("queue", ""),
+        ("chat m", "first_byte first_token broken"),
+        ("queue", "held released"),
+        ("chat m", "first_byte resumed first_token"),
+    ];
+    assert_eq!(story, expect.map(|(name, events)| (name, events.to_owned())));
+    assert_eq!(spans[4].links[0].span_id, spans[2].span_id);
+    assert_eq!(attribute(&spans[0], "leadgate.resumes"), Some(&Value::IntValue(1)));
+    assert_eq!((text(&spans[2], "leadgate.verdict").as_str(), text(&spans[4], "leadgate.verdict").as_str()), ("broken", "complete"));
+}
+
+/// Waits until the metrics have all of these lines.
+async fn shows(admin: &str, lines: &[&str]) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let metrics = ask(admin, "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        let missing: Vec<_> = lines.iter().filter(|expect| !metrics.contains(**expect)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "{missing:?} not in {metrics}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn names(span: &Span) -> Vec<&str> {
+    span.events.iter().map(|event| event.name.as_str()).collect()
+}
+
 /// What the request asked and what the answer said of itself.
 fn check_words(client: &Span) {
     let number = |key: &str, is: i64| assert_eq!(attribute(client, key), Some(&Value::IntValue(is)), "{key}");
@@ -224,7 +284,6 @@ async fn a_client_that_leaves_is_counted() {
         assert_ne!(socket.read_buf(&mut seen).await.unwrap(), 0);
     }
     drop(socket);
-    let until = Instant::now() + Duration::from_secs(60);
     let gone = [
         r#"leadgate_requests_total{outcome="cancelled",pool="m",route="chat_completions"} 1"#,
         r#"leadgate_client_cancelled_total{pool="m"} 1"#,
@@ -234,13 +293,5 @@ async fn a_client_that_leaves_is_counted() {
         r#"leadgate_in_flight{pool="m"} 0"#,
         r#"leadgate_running{pool="m"} 0"#,
     ];
-    loop {
-        let metrics = ask(&admin, "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
-        let missing: Vec<_> = gone.iter().filter(|expect| !metrics.contains(**expect)).collect();
-        if missing.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < until, "{missing:?} not in {metrics}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    shows(&admin, &gone).await;
 }
