@@ -5,9 +5,9 @@
 //! Nothing is kept between two reads but an answer's place: all connections of a thread read into one buffer.
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use discovery::dial::Conn;
 use futures_util::task::noop_waker_ref;
 use http::response::Parts;
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::task::coop::unconstrained;
 
 use crate::proxy::body::RequestBody;
 use crate::telemetry::metrics::GaugeGuard;
@@ -47,7 +48,7 @@ pub enum LinkError {
 /// Why a request got no answer head.
 #[derive(Debug)]
 pub struct SendError {
-    /// Not a byte of the request was written.
+    /// Nothing of the request was written; by TLS perhaps a part, but never all of it: it cannot be executing.
     pub unsent: bool,
     /// What happened.
     pub error: LinkError,
@@ -85,20 +86,27 @@ impl Link {
     }
 
     /// Sends a request and reads the answer's head. An answer that comes before the request is out is heard, and the rest is not sent
-    /// (RFC 9112 9.5).
+    /// (RFC 9112 9.5, which means errors; no engine is known to begin a good answer before it has the body). Dropped before its end, or failed,
+    /// the connection is of no further use.
     pub async fn send(&mut self, head: &[u8], body: &RequestBody) -> Result<Parts, SendError> {
+        // Until there is an answer's head that says otherwise.
+        self.reusable = false;
         let mut sending = Sending::new(head, body.chunks());
         let mut heads = Heads::default();
+        let mut failed = None;
         let answer = poll_fn(|cx| {
-            let failed = match sending.poll(Pin::new(&mut self.conn), cx) {
-                Poll::Ready(Err(error)) if !sending.begun() => return Poll::Ready(Err(error.into())),
-                Poll::Ready(Err(error)) => Some(error),
-                Poll::Ready(Ok(())) | Poll::Pending => None,
-            };
-            match (self.poll_head(cx, &mut heads), failed) {
-                // A leader that closed may have said why.
-                (Poll::Ready(Err(_)) | Poll::Pending, Some(error)) => Poll::Ready(Err(error.into())),
-                (answer, _) => answer,
+            if failed.is_none()
+                && let Poll::Ready(Err(error)) = sending.poll(Pin::new(&mut self.conn), cx)
+            {
+                if !sending.begun() {
+                    return Poll::Ready(Err(error.into()));
+                }
+                // A leader that closed may have said why: its socket can be read now, or soon will be.
+                failed = Some(error);
+            }
+            match self.poll_head(cx, &mut heads) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(failed.take().map_or(error, LinkError::from))),
+                answer @ (Poll::Ready(Ok(_)) | Poll::Pending) => answer,
             }
         });
         let answer = answer.await;
@@ -141,9 +149,10 @@ impl Link {
 
     /// Whether an idle connection still stands: neither closed nor sending what nobody asked for, as far as the runtime has heard.
     pub fn is_alive(&mut self) -> bool {
-        let mut byte = [0];
-        let read = Pin::new(&mut self.conn).poll_read(&mut Context::from_waker(noop_waker_ref()), &mut ReadBuf::new(&mut byte));
-        read.is_pending()
+        let conn = &mut self.conn;
+        let look = poll_fn(|cx| Pin::new(&mut *conn).poll_read(cx, &mut ReadBuf::new(&mut [0])));
+        // Within the task's budget a look at many dead connections would use it up, and the next would seem to be silent.
+        pin!(unconstrained(look)).poll(&mut Context::from_waker(noop_waker_ref())).is_pending()
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>, heads: &mut Heads) -> Poll<Result<Parts, LinkError>> {
@@ -155,7 +164,7 @@ impl Link {
                 }
                 heads.feed(buf, |head, rest| {
                     *body = Body::from(head.framing);
-                    *reusable &= head.keep_alive;
+                    *reusable = head.keep_alive;
                     let data = if rest.is_empty() { Bytes::new() } else { decode(body, reusable, rest)? };
                     Ok((head.parts, data))
                 })
@@ -190,33 +199,49 @@ impl Heads {
     /// Takes the next bytes; `begin` gets the final head and what follows it.
     fn feed<T>(&mut self, buf: &mut [u8], begin: impl FnOnce(Head, &mut [u8]) -> Result<T, LinkError>) -> Result<Option<T>, LinkError> {
         // In the usual case the head came in one piece and is read where it lies.
-        let mut joined;
-        let mut rest = if self.partial.is_empty() {
-            buf
-        } else {
-            joined = std::mem::take(&mut self.partial);
-            joined.extend_from_slice(buf);
-            joined.as_mut_slice()
-        };
-        loop {
-            let Some(head) = h1::parse(rest)? else {
-                self.partial = rest.to_vec();
-                return Ok(None);
-            };
-            let len = head.len;
+        if self.partial.is_empty() {
+            let (used, begun) = self.advance(buf, begin)?;
+            if begun.is_none() {
+                self.partial.extend_from_slice(&buf[used..]);
+            }
+            return Ok(begun);
+        }
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(buf);
+        // A head that comes in crumbs is looked at once a line, not once a crumb.
+        if memchr::memchr(b'\n', buf).is_none() && joined.len() <= h1::MAX_HEAD {
+            self.partial = joined;
+            return Ok(None);
+        }
+        let (used, begun) = self.advance(&mut joined, begin)?;
+        if begun.is_none() {
+            joined.drain(..used);
+            self.partial = joined;
+        }
+        Ok(begun)
+    }
+
+    /// Passes over interim heads to the final one. Gives the bytes of those passed over, if the final one is not whole.
+    fn advance<T>(
+        &mut self,
+        buf: &mut [u8],
+        begin: impl FnOnce(Head, &mut [u8]) -> Result<T, LinkError>,
+    ) -> Result<(usize, Option<T>), LinkError> {
+        let mut at = 0;
+        while at < buf.len()
+            && let Some(head) = h1::parse(&buf[at..])?
+        {
+            at += head.len;
             if !head.is_interim() {
-                return begin(head, &mut rest[len..]).map(Some);
+                return begin(head, &mut buf[at..]).map(|begun| (at, Some(begun)));
             }
             // Nobody asked for a switch of protocols; of the others there are few.
             self.interim += 1;
             if head.parts.status == http::StatusCode::SWITCHING_PROTOCOLS || self.interim > MAX_INTERIM {
                 return Err(Malformed::Interim.into());
             }
-            rest = &mut rest[len..];
-            if rest.is_empty() {
-                return Ok(None);
-            }
         }
+        Ok((at, None))
     }
 }
 
@@ -264,4 +289,45 @@ fn decode(body: &mut Body, reusable: &mut bool, buf: &mut [u8]) -> Result<Bytes,
     // What follows an answer belongs to none.
     *reusable &= used == buf.len();
     Ok(Bytes::copy_from_slice(&buf[..data]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Feeds `text` in pieces of `piece` bytes up to the final head: its status and what followed it in that piece.
+    fn fed(text: &[u8], piece: usize) -> Result<Option<(u16, Vec<u8>)>, LinkError> {
+        let mut heads = Heads::default();
+        for bytes in text.chunks(piece) {
+            let mut buf = bytes.to_vec();
+            let begun = heads.feed(&mut buf, |head, rest| Ok((head.parts.status.as_u16(), rest.to_vec())))?;
+            if begun.is_some() {
+                return Ok(begun);
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn finds_the_final_head_however_it_comes() {
+        let text =
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody";
+        for piece in 1..=text.len() {
+            let (status, rest) = fed(text, piece).unwrap().unwrap();
+            assert!(status == 200 && b"body".starts_with(&rest), "{piece}");
+        }
+        for len in 0..text.len() - 4 {
+            assert!(fed(&text[..len], 7).unwrap().is_none(), "{len}");
+        }
+    }
+
+    #[test]
+    fn interim_answers_and_crumbs_are_bounded() {
+        let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(usize::from(MAX_INTERIM) + 1);
+        assert!(matches!(fed(many.as_bytes(), 11), Err(LinkError::Malformed(Malformed::Interim))));
+        let switch = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n";
+        assert!(matches!(fed(switch, 11), Err(LinkError::Malformed(Malformed::Interim))));
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}", "a".repeat(h1::MAX_HEAD));
+        assert!(matches!(fed(long.as_bytes(), 1), Err(LinkError::Malformed(Malformed::LongHead))));
+    }
 }

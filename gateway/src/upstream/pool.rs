@@ -73,3 +73,29 @@ impl IdlePool {
         self.workers[worker % self.workers.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use discovery::dial::Conn;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::telemetry::labels::Side;
+    use crate::testing;
+
+    /// An engine that ends closes all its idle connections at once; there may be more of them than a task may look at in one go.
+    #[tokio::test]
+    async fn no_dead_connection_is_taken_however_many_there_are() {
+        let (pool, metrics) = (IdlePool::new(1), testing::metrics());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for _ in 0..300 {
+            let (client, server) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+            drop(server);
+            let client = client.unwrap();
+            client.readable().await.unwrap();
+            pool.put(0, Link::new(Conn::Plain(client), metrics.connection(Side::Upstream)));
+        }
+        tokio::task::yield_now().await;
+        assert!(pool.take(0).is_none());
+    }
+}

@@ -10,7 +10,7 @@ use http::{Response, StatusCode, Version};
 use super::Malformed;
 
 /// Bytes of a head at most.
-pub(super) const MAX_HEAD: usize = 64 * 1024;
+pub(crate) const MAX_HEAD: usize = 64 * 1024;
 /// Fields of a head at most.
 const MAX_FIELDS: usize = 128;
 
@@ -53,14 +53,21 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
     let mut config = httparse::ParserConfig::default();
     config.allow_spaces_after_header_name_in_responses(true);
     let len = match config.parse_response_with_uninit_headers(&mut response, bytes, &mut fields).map_err(Malformed::Head)? {
-        httparse::Status::Complete(len) => len,
+        httparse::Status::Complete(len) if len <= MAX_HEAD => len,
+        httparse::Status::Complete(_) => return Err(Malformed::LongHead),
         httparse::Status::Partial if bytes.len() > MAX_HEAD => return Err(Malformed::LongHead),
         httparse::Status::Partial => return Ok(None),
     };
     let status = StatusCode::from_u16(response.code.unwrap_or_default()).map_err(|_| Malformed::Value)?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
-    let headers = headers(&bytes[..len], response.headers)?;
+    let mut headers = headers(&bytes[..len], response.headers)?;
     let framing = framing(status, version, &headers)?;
+    if let Framing::Length(length) = framing
+        && lists_lengths(&headers)
+    {
+        // RFC 9112 6.3: a list of equal lengths goes on as the one that it means.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
     let keep_alive = framing != Framing::Close && keep_alive(version, &headers);
     let (mut parts, ()) = Response::new(()).into_parts();
     (parts.status, parts.version, parts.headers) = (status, version, headers);
@@ -104,17 +111,25 @@ fn framing(status: StatusCode, version: Version, headers: &HeaderMap) -> Result<
     Ok(length.map_or(Framing::Close, Framing::Length))
 }
 
+fn lists_lengths(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONTENT_LENGTH).iter();
+    values.next().is_some_and(|first| first.as_bytes().contains(&b',')) || values.next().is_some()
+}
+
 /// Digits alone: `parse` would take a sign.
 fn number(digits: &[u8]) -> Option<u64> {
     let all = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(digits).ok().filter(|_| all)?.parse().ok()
 }
 
+/// RFC 9112 9.3: `close` wins. A length beside the coding is an attack or a mistake (6.1): the connection ends with that answer.
 fn keep_alive(version: Version, headers: &HeaderMap) -> bool {
-    let mut options = headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
-    let wanted: &[u8] = if version == Version::HTTP_10 { b"keep-alive" } else { b"close" };
-    let named = options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted));
-    named == (version == Version::HTTP_10)
+    let names = |wanted: &[u8]| {
+        let mut options = headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted))
+    };
+    let framed_twice = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+    !framed_twice && !names(b"close") && (version == Version::HTTP_11 || names(b"keep-alive"))
 }
 
 #[cfg(test)]
@@ -150,13 +165,24 @@ mod tests {
         check("HTTP/1.1 200 OK\r\ncontent-length: 4\r\ncontent-length: 4", (Framing::Length(4), true));
         check("HTTP/1.1 200 OK\r\ncontent-length: 4, 4\r\nconnection: x, Close", (Framing::Length(4), false));
         check("HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked", (Framing::Chunked, true));
-        check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 4", (Framing::Chunked, true));
+        check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 4", (Framing::Chunked, false));
         check("HTTP/1.1 200 OK", (Framing::Close, false));
         check("HTTP/1.1 204 No\r\ncontent-length: 4", (Framing::Length(0), true));
         check("HTTP/1.1 304 No\r\ntransfer-encoding: chunked", (Framing::Length(0), true));
         check("HTTP/1.1 100 Go", (Framing::Length(0), true));
         check("HTTP/1.0 200 OK\r\ncontent-length: 4", (Framing::Length(4), false));
         check("HTTP/1.0 200 OK\r\ncontent-length: 4\r\nconnection: keep-alive", (Framing::Length(4), true));
+        check("HTTP/1.0 200 OK\r\ncontent-length: 4\r\nconnection: keep-alive, close", (Framing::Length(4), false));
+    }
+
+    #[test]
+    fn equal_lengths_go_on_as_one() {
+        for fields in ["content-length: 4, 4", "content-length: 4\r\ncontent-length: 4", "content-length: 04"] {
+            let head = head(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nbody")).unwrap().unwrap();
+            assert_eq!(head.framing, Framing::Length(4), "{fields}");
+            assert_eq!(head.parts.headers.get_all("content-length").iter().count(), 1, "{fields}");
+            assert!(!head.parts.headers["content-length"].as_bytes().contains(&b','), "{fields}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod head;
 mod request;
 
 pub(super) use chunked::{Chunked, Then};
-pub(super) use head::{Framing, Head, parse};
+pub(super) use head::{Framing, Head, MAX_HEAD, parse};
 pub use request::RequestHead;
 
 /// Why an answer cannot be understood. The connection that it came by is of no further use.
