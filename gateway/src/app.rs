@@ -76,6 +76,19 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     let config = Arc::new(Config::load(&args, env, |path| std::fs::read_to_string(path)).map_err(AppError::Config)?);
     let metrics = Metrics::with_requests(config.telemetry.request_metrics)?;
     let logs = Logs::install(&config.log, metrics.log_lines_dropped.clone())?;
+    let ended = run((args, addr_file), config, metrics, &logs, started).await;
+    // Also when it could not start: the lines before that say why.
+    logs.flush(LAST_LINES);
+    ended
+}
+
+async fn run(
+    (args, addr_file): (ServeArgs, Option<PathBuf>),
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    logs: &Arc<Logs>,
+    started: SystemTime,
+) -> Result<Ended, AppError> {
     let (traces, export) = Traces::from_env(config.telemetry.keep_notable, &metrics)?;
     let exporting = Exporting::start(export);
     let telemetry = Arc::new(Telemetry {
@@ -114,7 +127,6 @@ pub async fn serve(args: ServeArgs, addr_file: Option<PathBuf>) -> Result<Ended,
     control.shutdown().await;
     discovery.shutdown().await;
     exporting.finish().await;
-    logs.flush(LAST_LINES);
     Ok(ended)
 }
 

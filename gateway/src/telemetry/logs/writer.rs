@@ -105,7 +105,8 @@ impl LineWriter {
     pub fn start(out: impl Write + Send + 'static, dropped: IntCounter) -> io::Result<Self> {
         let buffer = Arc::new(Buffer::default());
         let open = Arc::new(Open(buffer.clone()));
-        thread::Builder::new().name("log-writer".to_owned()).spawn(move || write_lines(&buffer, out))?;
+        let lost = dropped.clone();
+        thread::Builder::new().name("log-writer".to_owned()).spawn(move || write_lines(&buffer, out, &lost))?;
         Ok(Self { open, dropped })
     }
 
@@ -153,11 +154,13 @@ impl<'a> MakeWriter<'a> for LineWriter {
     }
 }
 
-// An error of the output is nothing that could be logged; the lines are lost as they would be without a buffer.
-fn write_lines(buffer: &Buffer, mut out: impl Write) {
+// An error of the output is nothing that could be logged; its lines are lost, and counted.
+fn write_lines(buffer: &Buffer, mut out: impl Write, dropped: &IntCounter) {
     let mut lines = Vec::new();
     while let Some(flushes) = buffer.take(&mut lines) {
-        drop(out.write_all(&lines));
+        if write_whole(&mut out, &lines).is_err() {
+            dropped.inc_by(memchr::memchr_iter(b'\n', &lines).count() as u64);
+        }
         drop(out.flush());
         lines.clear();
         lines.shrink_to(KEPT);
@@ -165,6 +168,20 @@ fn write_lines(buffer: &Buffer, mut out: impl Write) {
             let _ = done.try_send(());
         }
     }
+}
+
+/// Writes all of it, also to a pipe that somebody made non-blocking: there a slow reader is waited for, as it would be at any other.
+fn write_whole(out: &mut impl Write, mut lines: &[u8]) -> io::Result<()> {
+    while !lines.is_empty() {
+        match out.write(lines) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => lines = &lines[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(GATHER),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -210,6 +227,40 @@ mod tests {
         while !writer.flush(Duration::from_secs(10)) {}
         let kept = written.lock().unwrap().len() / line.len();
         assert_eq!(u64::try_from(kept).unwrap() + dropped.get(), u64::try_from(lines).unwrap());
+    }
+
+    /// Takes three bytes, then has no room, and so on; or fails for good.
+    struct Halting(Arc<Mutex<Vec<u8>>>, bool, bool);
+
+    impl Write for Halting {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.2 {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            if self.1 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let taken = bytes.len().min(3);
+            self.0.lock().unwrap().extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_without_room_is_waited_for_and_a_broken_one_is_counted() {
+        for broken in [false, true] {
+            let (dropped, written) = (counter(), Arc::new(Mutex::new(Vec::new())));
+            let writer = LineWriter::start(Halting(written.clone(), false, broken), dropped.clone()).unwrap();
+            writer.line(b"first\n");
+            writer.line(b"second\n");
+            assert!(writer.flush(Duration::from_secs(10)));
+            let (want, lost): (&[u8], u64) = if broken { (b"", 2) } else { (b"first\nsecond\n", 0) };
+            assert_eq!((written.lock().unwrap().as_slice(), dropped.get()), (want, lost));
+        }
     }
 
     #[test]
