@@ -103,10 +103,13 @@ impl Record {
         }
     }
 
-    /// The pause before the next round; `jitter` in 0.0..1.0 spreads the slow pace by ±10 %, so that probes do not march in step.
-    pub(super) fn pause(&self, settings: &ProbeSettings, jitter: f64) -> Duration {
+    /// The pause before the next round, behind one of the kind `after`. `jitter` in 0.0..1.0 spreads the slow pace by ±10 %, so that probes do
+    /// not march in step; the first pause behind a proof is anything up to that pace, since all leaders are proven at once when a gateway starts.
+    pub(super) fn pause(&self, after: RoundKind, settings: &ProbeSettings, jitter: f64) -> Duration {
         if self.verdict.proven && self.verdict.models.is_some() {
-            settings.serving_interval.mul_f64(0.9 + 0.2 * jitter.clamp(0.0, 1.0))
+            let jitter = jitter.clamp(0.0, 1.0);
+            let share = if after == RoundKind::Full { 0.1 + 0.9 * jitter } else { 0.9 + 0.2 * jitter };
+            settings.serving_interval.mul_f64(share)
         } else {
             let doublings = self.polls.saturating_sub(1).min(16);
             (FIRST_PAUSE * (1 << doublings)).min(settings.warming_interval)
@@ -248,14 +251,16 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..6 {
             round(&mut record, bad(Reason::ProbeRefused));
-            pauses.push(record.pause(&settings, 0.0).as_millis());
+            pauses.push(record.pause(RoundKind::Full, &settings, 0.0).as_millis());
         }
         assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);
         round(&mut record, ok());
-        assert_eq!(record.pause(&settings, 0.0), Duration::from_secs(9));
-        assert_eq!(record.pause(&settings, 1.0), Duration::from_secs(11));
+        assert_eq!(record.pause(RoundKind::Full, &settings, 0.0), Duration::from_secs(1));
+        assert_eq!(record.pause(RoundKind::Full, &settings, 1.0), Duration::from_secs(10));
+        assert_eq!(record.pause(RoundKind::Light, &settings, 0.0), Duration::from_secs(9));
+        assert_eq!(record.pause(RoundKind::Light, &settings, 1.0), Duration::from_secs(11));
         record.fault();
         round(&mut record, bad(Reason::GenerationFailed));
-        assert_eq!(record.pause(&settings, 0.0), FIRST_PAUSE);
+        assert_eq!(record.pause(RoundKind::Light, &settings, 0.0), FIRST_PAUSE);
     }
 }

@@ -103,7 +103,7 @@ impl ProbeTask {
         let settings = &target.settings.probe;
         let mut record = lock(&self.record);
         record.finish(started, outcome, settings.misses.max(1));
-        Instant::now() + record.pause(settings, jitter())
+        Instant::now() + record.pause(started.kind, settings, jitter())
     }
 
     /// Sends the id if the verdict is not what was sent last.
