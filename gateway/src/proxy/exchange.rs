@@ -80,6 +80,8 @@ pub struct Exchange {
     events: bool,
     /// The last byte given to the client ended an event.
     at_boundary: bool,
+    /// When the client got its head, if that was before there was a leader.
+    comforted: Option<std::time::Instant>,
     /// When the stream broke, until the next leader's first bytes.
     broke: Option<Instant>,
 }
@@ -100,7 +102,7 @@ impl Exchange {
         }
         let pace = relay.settings.hold.heartbeat_interval;
         let state = State::Relaying(Box::new(relay));
-        Self { job: Some(job), state, watch, kept, written, heartbeat: None, pace, events, at_boundary: true, broke: None }
+        Self { job: Some(job), state, watch, kept, written, heartbeat: None, pace, events, at_boundary: true, comforted: None, broke: None }
     }
 
     /// A stream whose client is told to wait, at once and then at `pace`.
@@ -116,6 +118,7 @@ impl Exchange {
             pace,
             events: true,
             at_boundary: true,
+            comforted: Some(std::time::Instant::now()),
             broke: None,
         }
     }
@@ -178,7 +181,9 @@ impl Exchange {
         let mut job = progress.job;
         self.watch = progress.watch.or_else(|| job.watch.take()).or_else(|| Some(watch_of(&job)));
         let job = self.job.insert(job);
-        job.record.comforted();
+        if let Some(at) = self.comforted.take() {
+            job.record.comforted(at);
+        }
         let opened = match progress.result {
             Ok(Carried::Opened(opened)) => opened,
             Ok(Carried::Finish(events)) => {
@@ -189,12 +194,16 @@ impl Exchange {
         };
         match opened.answer {
             Answer::Running { started, prefix } => {
+                job.record.joined(started.head.status.as_u16());
                 let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, true));
                 let comment = self.broke.is_some() && relay.settings.resume.comment && self.at_boundary;
                 self.state = State::Relaying(Box::new(relay));
                 comment.then(|| Bytes::from_static(MOVED))
             }
-            Answer::Whole { head, body } => Some(self.last_event("upstream_error", upstream_error_event(head.status, &body))),
+            Answer::Whole { head, body } => {
+                job.record.joined(head.status.as_u16());
+                Some(self.last_event("upstream_error", upstream_error_event(head.status, &body)))
+            }
         }
     }
 

@@ -186,7 +186,7 @@ impl Job {
                 Ok(opened) => return Ok(opened),
                 Err(failed) => failed,
             };
-            self.record.failed(failed.failure);
+            self.record.failed(failed.failure, failed.status());
             // Boxed, like all that is rare: what a future may need, each request has to hold.
             let again = Box::pin(self.may_try_again(&ticket.entry.clone(), &candidate, failed.failure)).await;
             tracing::info!(group = %candidate.group.key, failure = failed.failure.as_str(), again, "attempt failed");
@@ -322,7 +322,7 @@ impl Job {
     /// Reports what a failed try says of the leader, and never takes it again for this request.
     pub(super) fn give_up_on(&mut self, candidate: &Candidate, outcome: Outcome) -> Reject {
         let failed = self.failed(candidate, outcome);
-        self.record.failed(failed.failure);
+        self.record.failed(failed.failure, failed.status());
         self.tried.push(Tried::now(&candidate.state));
         failed.instead.err().unwrap_or(Reject::Internal)
     }
@@ -476,6 +476,14 @@ struct Failed {
 impl Failed {
     fn new(failure: Failure, reject: Reject) -> Self {
         Self { failure, instead: Err(reject) }
+    }
+
+    /// Of the leader's answer, where it gave one that may still be the client's.
+    fn status(&self) -> Option<u16> {
+        match &self.instead {
+            Ok(Opened { answer: Answer::Whole { head, .. }, .. }) => Some(head.status.as_u16()),
+            Ok(_) | Err(_) => None,
+        }
     }
 }
 

@@ -183,8 +183,9 @@ impl Record {
     }
 
     /// The open try ended without anything for the client.
-    pub fn failed(&mut self, failure: Failure) {
-        self.trail.failed(failure);
+    /// `status`: of the leader's answer, if it gave one.
+    pub fn failed(&mut self, failure: Failure, status: Option<u16>) {
+        self.trail.failed(failure, status);
     }
 
     /// Another try is allowed.
@@ -209,19 +210,27 @@ impl Record {
 
     /// The head of the answer goes out.
     pub fn answered(&mut self, status: u16) {
-        self.status = Some(status);
         self.trail.answered(status);
-        let after = self.started.elapsed();
-        self.first_byte = Some(after);
-        if let Some(metrics) = self.metrics() {
-            metrics.first_byte(after);
+        self.head_out(status, self.started.elapsed());
+    }
+
+    /// The head went out at `at`, before there was a leader. A second call changes nothing.
+    pub fn comforted(&mut self, at: Instant) {
+        if self.status.is_none() {
+            self.head_out(200, at.saturating_duration_since(self.started));
         }
     }
 
-    /// The head went out before there was a leader.
-    pub fn comforted(&mut self) {
-        if self.status.is_none() {
-            self.answered(200);
+    /// The head of a leader's answer is there, and its client got one long ago.
+    pub fn joined(&mut self, status: u16) {
+        self.trail.answered(status);
+    }
+
+    fn head_out(&mut self, status: u16, after: Duration) {
+        self.status = Some(status);
+        self.first_byte = Some(after);
+        if let Some(metrics) = self.metrics() {
+            metrics.first_byte(after);
         }
     }
 

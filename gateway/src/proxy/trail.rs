@@ -160,7 +160,10 @@ impl Trail {
     }
 
     /// The try ended without anything for the client.
-    pub fn failed(&mut self, failure: Failure) {
+    pub fn failed(&mut self, failure: Failure, status: Option<u16>) {
+        if let Some((open, status)) = self.open.as_mut().zip(status) {
+            open.span.status(status);
+        }
         let outcome = match failure {
             Failure::NotSent => AttemptOutcome::NotSent,
             Failure::Refused => AttemptOutcome::Status5xx,
