@@ -11,6 +11,7 @@ FROM ${BUILDER_IMAGE} AS build
 ARG PROFILE=release
 WORKDIR /src
 COPY . .
+# The allocator fixes the largest page that it can live on when it is built: Arm kernels have pages of 4 to 64 KiB.
 # Static with the builder's own C library. The explicit target keeps the flag away from build scripts and macros, which cannot be
 # static. The toolchain file is for developers; a builder image brings its toolchain.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
@@ -18,6 +19,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     set -eu; \
     rm -f rust-toolchain.toml; \
     triple=$(rustc -vV | sed -n 's/^host: //p'); \
+    case $triple in aarch64-*) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac; \
     RUSTFLAGS='-C target-feature=+crt-static' CARGO_HOME=/usr/local/cargo CARGO_TARGET_DIR=/target \
       cargo build --locked --profile "$PROFILE" --package gateway --bin leadgate --target "$triple"; \
     folder=$PROFILE; \
