@@ -15,8 +15,9 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::proxy::carry::{self, Break, Carried};
-use crate::proxy::job::{Answer, Hold, Job, Stop, is_event_stream};
+use crate::proxy::job::Job;
 use crate::proxy::kept::Kept;
+use crate::proxy::opened::{Answer, Hold, Stop, is_event_stream};
 use crate::proxy::relay::{Relay, Seen};
 use crate::proxy::whole::{self, Gathered};
 use crate::reject::Reject;

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use config::{Config, PoolSettings, ResumeSettings};
 use discovery::Fault;
 use http::StatusCode;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout_at};
@@ -24,6 +23,7 @@ use crate::proxy::body::RequestBody;
 use crate::proxy::gone;
 use crate::proxy::headers::{self, Upward};
 use crate::proxy::ingress::{BodyCharge, Inbound};
+use crate::proxy::opened::{Answer, Hold, Opened, Stop, is_event_stream};
 use crate::proxy::pick::{self, Tried};
 use crate::proxy::record::Record;
 use crate::proxy::retry::{self, Evidence, Failure, Tries, Verdict};
@@ -35,67 +35,6 @@ use crate::upstream::h1::RequestHead;
 
 /// What a stalled try is told of.
 pub(super) const SILENT: &str = "silent while its group was leaving or broken";
-
-/// Whether `open` may wait in a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
-    /// Come back with [`Stop::MustHold`] instead.
-    Refuse,
-    /// Wait.
-    Wait,
-}
-
-/// Why there is no answer.
-#[derive(Debug)]
-pub enum Stop {
-    /// Nothing serves now, and waiting was not allowed.
-    MustHold,
-    /// Final.
-    Reject(Reject),
-}
-
-/// An answer that has begun.
-#[derive(Debug)]
-pub struct Opened {
-    /// Who answers.
-    pub candidate: Candidate,
-    /// How the pool is configured.
-    pub settings: Arc<PoolSettings>,
-    /// Slot in the release window, if the request waited.
-    pub grant: Option<Grant>,
-    /// When the request was sent.
-    pub sent: Instant,
-    /// What it answers.
-    pub answer: Answer,
-}
-
-impl Opened {
-    /// The same for a request that goes on looking for another leader. What it holds of the release window would be missing to those who wait
-    /// beside it, for as long as it waits itself.
-    fn without_grant(mut self) -> Self {
-        self.grant = None;
-        self
-    }
-}
-
-/// The answer itself.
-#[derive(Debug)]
-pub enum Answer {
-    /// Read whole already.
-    Whole {
-        /// Status and fields.
-        head: Box<http::response::Parts>,
-        /// All of it.
-        body: Bytes,
-    },
-    /// Still running.
-    Running {
-        /// Head, body, permit.
-        started: Box<Started>,
-        /// Read already, comes before the rest.
-        prefix: Bytes,
-    },
-}
 
 /// A request and its tries.
 #[derive(Debug)]
@@ -510,11 +449,4 @@ fn note(gateway: &Gateway, permit: &Permit, status: StatusCode, says: Says) {
         }
         Says::Answer => group.health.success(),
     }
-}
-
-/// A stream of events that can be told apart.
-pub fn is_event_stream(head: &http::response::Parts) -> bool {
-    let event_stream =
-        head.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
-    event_stream && head.headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
 }

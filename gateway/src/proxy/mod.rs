@@ -15,6 +15,7 @@ pub mod ingress;
 pub mod job;
 pub mod kept;
 pub mod models;
+pub mod opened;
 pub mod pick;
 pub mod record;
 pub mod relay;
