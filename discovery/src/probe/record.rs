@@ -2,7 +2,8 @@
 //!
 //! Owns: the verdict's rules. Must not: probe. Rules, with `full` = generation included:
 //! - not proven → only a full round that began after the last fault proves it, and counts as one proof;
-//! - proven → light rounds (health and names); `misses` bad ones in a row take it out;
+//! - proven → light rounds (health and names); `misses` bad ones in a row take it out, and behind one whose port refused the next ones
+//!   come at the warming pace;
 //! - a fault takes it out at once;
 //! - a trusted incarnation is proven from the start, and misses are only remarked; faults count as for any other.
 
@@ -52,6 +53,9 @@ pub(super) struct Record {
     faulted: bool,
     faults: u64,
     misses: u32,
+    /// The last round that counted found a port that refuses. No load does that, so that it need not be waited out: an engine that was told
+    /// to stop refuses at once and keeps its streams open without a byte (engine facts 4).
+    refused: bool,
     /// Rounds since it was last taken out, for the growing pause.
     polls: u32,
 }
@@ -59,7 +63,7 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn new(trusted: bool) -> Self {
         let verdict = Verdict { proven: trusted, reason: (!trusted).then_some(Reason::NotProven), models: None, proof: 0 };
-        Self { verdict, trusted, faulted: false, faults: 0, misses: 0, polls: 0 }
+        Self { verdict, trusted, faulted: false, faults: 0, misses: 0, refused: false, polls: 0 }
     }
 
     pub(super) fn verdict(&self) -> &Verdict {
@@ -97,6 +101,7 @@ impl Record {
             return;
         }
         self.polls = self.polls.saturating_add(1);
+        self.refused = outcome.failure == Some(Reason::ProbeRefused);
         match outcome.failure {
             None => self.passed(started.kind),
             Some(reason) => self.missed(reason, limit),
@@ -106,7 +111,10 @@ impl Record {
     /// The pause before the next round, behind one of the kind `after`. `jitter` in 0.0..1.0 spreads the slow pace by ±10 %, so that probes do
     /// not march in step; the first pause behind a proof is anything up to that pace, since all leaders are proven at once when a gateway starts.
     pub(super) fn pause(&self, after: RoundKind, settings: &ProbeSettings, jitter: f64) -> Duration {
-        if self.verdict.proven && self.verdict.models.is_some() {
+        let serving = self.verdict.proven && self.verdict.models.is_some();
+        if serving && self.refused {
+            settings.warming_interval.min(settings.serving_interval)
+        } else if serving {
             let jitter = jitter.clamp(0.0, 1.0);
             let share = if after == RoundKind::Full { 0.1 + 0.9 * jitter } else { 0.9 + 0.2 * jitter };
             settings.serving_interval.mul_f64(share)
@@ -236,9 +244,8 @@ mod tests {
         assert!(record.verdict.proven, "its own proof stands");
     }
 
-    #[test]
-    fn the_pause_grows_while_warming_and_starts_anew_after_a_fault() {
-        let settings = ProbeSettings {
+    fn settings() -> ProbeSettings {
+        ProbeSettings {
             generation: config::GenerationProbe::On,
             trust_managed: false,
             warming_interval: Duration::from_secs(1),
@@ -246,7 +253,32 @@ mod tests {
             timeout: Duration::from_secs(1),
             generation_timeout: Duration::from_secs(1),
             misses: 3,
+        }
+    }
+
+    #[test]
+    fn a_serving_port_that_refuses_is_asked_again_soon() {
+        let mut record = proven();
+        let mut pause = |outcome| {
+            round(&mut record, outcome);
+            record.pause(RoundKind::Light, &settings(), 0.5).as_secs()
         };
+        assert_eq!(pause(bad(Reason::ProbeTimeout)), 10, "slow may be load");
+        assert_eq!(pause(bad(Reason::ProbeRefused)), 1);
+        assert_eq!(pause(ok()), 10);
+    }
+
+    #[test]
+    fn a_refusal_never_slows_the_pace_down() {
+        let mut record = proven();
+        round(&mut record, bad(Reason::ProbeRefused));
+        let quick = ProbeSettings { serving_interval: Duration::from_millis(200), ..settings() };
+        assert_eq!(record.pause(RoundKind::Light, &quick, 0.5), Duration::from_millis(200));
+    }
+
+    #[test]
+    fn the_pause_grows_while_warming_and_starts_anew_after_a_fault() {
+        let settings = settings();
         let mut record = Record::new(false);
         let mut pauses = Vec::new();
         for _ in 0..6 {
