@@ -1,11 +1,11 @@
 //! Breaks streams of a running engine at many places and carries them on at another one: are they exact?
 //!
-//! `cargo run --release -p gateway --example resume_check -- HOST:PORT HOST:PORT MODEL [ids]`
+//! `cargo run --release -p gateway --example resume_check -- HOST:PORT HOST:PORT MODEL [ids] [cuts=N]`
 //!
 //! Both engines must serve MODEL with the same flags (vLLM, or `loadtest engine`). Each case is asked for once; then, for
 //! every event behind which the stream may break, what was passed on and the rest are put together as the gateway does it
 //! and compared with the unbroken answer. Of a sampled answer only the part that was sent can be compared. `ids`: as with
-//! `resume.token_ids`. Exits 1 if any text was wrong or any exact case was refused.
+//! `resume.token_ids`. `cuts`: of each case at most, spread evenly (40). Exits 1 if any text was wrong or any exact case was refused.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// Cuts of one case, at most.
+/// Cuts of one case at most, unless another number is asked for.
 const CUTS: usize = 40;
 
 const PROMPTS: [&str; 4] = [
@@ -145,7 +145,12 @@ const PATH: &str = "/v1/chat/completions";
 struct Check {
     engines: [String; 2],
     settings: ResumeSettings,
+    /// At least 1.
+    cuts: usize,
 }
+
+/// How many cuts went how.
+type Results = BTreeMap<String, usize>;
 
 /// How a broken stream went on.
 struct Carried {
@@ -204,15 +209,15 @@ impl Check {
         }
     }
 
-    /// One case; gives whether all of it is right.
-    fn case(&self, body: &Bytes, exact: bool) -> Fallible<bool> {
+    /// One case; gives whether all of it is right, and adds to the sum of all.
+    fn case(&self, body: &Bytes, exact: bool, sum: &mut Results) -> Fallible<bool> {
         let stream = self.stream(body)?;
         let (_, unbroken) = post(&self.engines[0], PATH, body)?;
         let whole = Answer::read(&unbroken)?;
         let ends: Vec<usize> = stream.match_indices("\n\n").map(|(at, _)| at + 2).filter(|at| *at < stream.len()).collect();
-        let mut results: BTreeMap<String, usize> = BTreeMap::new();
+        let mut results = Results::new();
         let mut right = true;
-        for cut in ends.iter().step_by(ends.len().div_ceil(CUTS).max(1)) {
+        for cut in ends.iter().step_by(ends.len().div_ceil(self.cuts).max(1)) {
             let kept = &stream[..*cut];
             let carried = self.carry_on(body, kept)?;
             let got = Answer::read(&carried.sent)?;
@@ -229,7 +234,10 @@ impl Check {
             let ways = if carried.ways.is_empty() { "the gateway".to_owned() } else { carried.ways.join(", ") };
             *results.entry(format!("{verdict} by {ways}")).or_default() += 1;
         }
-        results.iter().for_each(|(result, count)| println!("    {count:3} {result}"));
+        print(&results);
+        for (result, count) in results {
+            *sum.entry(result).or_default() += count;
+        }
         Ok(right)
     }
 }
@@ -247,12 +255,28 @@ fn settings(token_ids: bool) -> ResumeSettings {
     }
 }
 
+fn print(results: &Results) {
+    results.iter().for_each(|(result, count)| println!("    {count:4} {result}"));
+}
+
+/// The check and the model; `None` for arguments that are none.
+fn read(arguments: &[String]) -> Option<(Check, &str)> {
+    let [first, second, model, flags @ ..] = arguments else { return None };
+    let (mut ids, mut cuts) = (false, CUTS);
+    for flag in flags {
+        match flag.strip_prefix("cuts=") {
+            Some(number) => cuts = number.parse().ok().filter(|n| *n > 0)?,
+            None if flag == "ids" => ids = true,
+            None => return None,
+        }
+    }
+    Some((Check { engines: [first.clone(), second.clone()], settings: settings(ids), cuts }, model))
+}
+
 fn run(arguments: &[String]) -> Fallible<bool> {
-    let [first, second, model, flags @ ..] = arguments else {
-        return Err("usage: resume_check HOST:PORT HOST:PORT MODEL [ids]".into());
-    };
-    let check = Check { engines: [first.clone(), second.clone()], settings: settings(flags.iter().any(|flag| flag == "ids")) };
+    let (check, model) = read(arguments).ok_or("usage: resume_check HOST:PORT HOST:PORT MODEL [ids] [cuts=N]")?;
     let mut right = true;
+    let mut sum = Results::new();
     for prompt in PROMPTS {
         for (fields, exact) in cases() {
             let mut body = json!({"model": model, "stream": true, "max_tokens": 80, "messages": [{"role": "user", "content": prompt}]});
@@ -260,9 +284,11 @@ fn run(arguments: &[String]) -> Fallible<bool> {
                 body.extend(fields.clone());
             }
             println!("{prompt} {fields}");
-            right &= check.case(&body.to_string().into(), exact)?;
+            right &= check.case(&body.to_string().into(), exact, &mut sum)?;
         }
     }
+    println!("all cases");
+    print(&sum);
     Ok(right)
 }
 
