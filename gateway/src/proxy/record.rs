@@ -51,9 +51,9 @@ pub struct Record {
     /// Pool, once known.
     pool: Option<(Arc<PoolMetrics>, GaugeGuard)>,
     /// Served name.
-    model: Arc<str>,
+    model: Option<Arc<str>>,
     /// Last group tried.
-    pub group: Arc<str>,
+    group: Option<Arc<str>>,
     /// The client asked for a stream.
     pub stream: bool,
     /// Tries.
@@ -100,8 +100,8 @@ impl Record {
             request_id: request_id.clone(),
             route,
             pool: None,
-            model: "".into(),
-            group: "".into(),
+            model: None,
+            group: None,
             stream: false,
             attempts: 0,
             resumes: 0,
@@ -120,7 +120,7 @@ impl Record {
     /// Its pool is known: it counts as in flight there.
     pub fn pool(&mut self, model: &Arc<str>, metrics: &Arc<PoolMetrics>) {
         if self.pool.is_none() {
-            self.model = model.clone();
+            self.model = Some(model.clone());
             self.pool = Some((metrics.clone(), metrics.enter()));
         }
     }
@@ -139,7 +139,7 @@ impl Record {
     pub fn tried(&mut self, group: &ReplicaGroup) {
         self.attempts += 1;
         self.gone.take();
-        self.group = group.key.0.clone();
+        self.group = Some(group.key.0.clone());
         if self.queue.is_none() {
             let waited = self.started.elapsed();
             self.queue = Some(waited);
@@ -148,7 +148,7 @@ impl Record {
             }
         }
         let metrics = self.pool.as_ref().map(|(metrics, _)| metrics);
-        self.trail.tried(&self.model, group, self.stream, metrics);
+        self.trail.tried(text(&self.model), group, self.stream, metrics);
     }
 
     /// Bytes of the answer's body go out; usage is read from them where they tell it.
@@ -300,8 +300,8 @@ impl Record {
         }
         tracing::info!(
             request_id = self.request_id.to_str().unwrap_or_default(),
-            pool = &*self.model,
-            group = &*self.group,
+            pool = text(&self.model),
+            group = text(&self.group),
             cause = cause.as_str(),
             way = way.as_str(),
             result = result.as_str(),
@@ -327,11 +327,11 @@ impl Record {
 
     fn note(&self, kind: Kind, detail: Arc<str>) {
         let note = Note {
-            pool: self.model.clone(),
-            group: self.group.clone(),
+            pool: self.model.clone().unwrap_or_default(),
+            group: self.group.clone().unwrap_or_default(),
             detail,
             request_id: self.request_id.to_str().unwrap_or_default().into(),
-            trace_id: self.trail.trace_id.clone(),
+            trace_id: self.trail.trace_id.clone().unwrap_or_default(),
         };
         self.telemetry.recent.note(kind, note, SystemTime::now());
     }
@@ -392,8 +392,8 @@ impl Drop for Record {
             outcome: Some(self.outcome),
             reason: self.reason,
             request_id: self.request_id.to_str().unwrap_or_default(),
-            pool: &self.model,
-            group: &self.group,
+            pool: text(&self.model),
+            group: text(&self.group),
             attempts: self.attempts,
             resumes: self.resumes,
             first_token: self.first_token,
@@ -401,18 +401,17 @@ impl Drop for Record {
         });
         let access = self.telemetry.access.load();
         let Some(log) = access.as_ref() else { return };
-        let client = self.client.to_string();
         log.write(&AccessRecord {
             request_id: self.request_id.to_str().unwrap_or_default(),
-            trace_id: &self.trail.trace_id,
-            client: &client,
+            trace_id: text(&self.trail.trace_id),
+            client: Some(self.client),
             method: self.method.as_str(),
             path: &self.path,
             protocol: if self.version == Version::HTTP_2 { "HTTP/2.0" } else { "HTTP/1.1" },
             route: Some(self.route),
-            pool: &self.model,
-            model: &self.model,
-            group: &self.group,
+            pool: text(&self.model),
+            model: text(&self.model),
+            group: text(&self.group),
             status: self.status,
             outcome: Some(self.outcome),
             reason: self.reason,
@@ -431,6 +430,11 @@ impl Drop for Record {
             cached_tokens: self.usage.cached,
         });
     }
+}
+
+/// Empty: there is none.
+fn text(of: &Option<Arc<str>>) -> &str {
+    of.as_deref().unwrap_or_default()
 }
 
 /// How a running try ended that the gateway gave up.

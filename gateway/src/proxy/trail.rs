@@ -23,8 +23,8 @@ use crate::telemetry::traces::{
 #[derive(Debug)]
 pub struct Trail {
     span: RequestSpan,
-    /// 32 digits; empty without a trace.
-    pub trace_id: Arc<str>,
+    /// 32 digits; `None` without a trace.
+    pub trace_id: Option<Arc<str>>,
     /// What the request asks of the model; `None`: not read.
     asked: Option<Box<GenAiRequest>>,
     waiting: Option<Waiting>,
@@ -68,7 +68,7 @@ impl Trail {
         let protocol = if head.version == Version::HTTP_2 { "2" } else { "1.1" };
         let (method, path) = (head.method.as_str(), head.uri.path());
         let span = traces.request(RequestBegin { headers: &head.headers, method, path, route, protocol, started: begun });
-        let trace_id = span.trace_id().or_else(|| trace_id_of(&head.headers)).map_or_else(|| Arc::from(""), Arc::from);
+        let trace_id = span.trace_id().or_else(|| trace_id_of(&head.headers)).map(Arc::from);
         let waiting = Some(Waiting { since: begun, held: None });
         Self { span, trace_id, asked: None, waiting, tries: 0, open: None, replaced: None }
     }

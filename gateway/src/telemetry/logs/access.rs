@@ -3,14 +3,21 @@
 //! Owns: the fields, their order, and which lines are written (sampling). Must not: hold a prompt, a completion, a key, a header or a
 //! query string. Errors and moved requests are always written; a share of the rest. Next step: `LineWriter`.
 
+use std::cell::RefCell;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use config::{ACCESS_FIELDS, LogFormat, LogSettings};
 use rand::Rng;
 
-use super::line::{Line, Value};
+use super::line::{Key, Line, Value};
 use super::writer::LineWriter;
 use crate::telemetry::labels::{Ending, Label, Outcome, Route};
+
+thread_local! {
+    /// The line in the making.
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Longest text of one field, bytes; longer ones are cut at a character.
 const TEXT_BYTES: usize = 256;
@@ -22,8 +29,8 @@ pub struct AccessRecord<'a> {
     pub request_id: &'a str,
     /// 32 hexadecimal digits.
     pub trace_id: &'a str,
-    /// Peer address of the connection, or what a trusted header says.
-    pub client: &'a str,
+    /// Peer address of the connection.
+    pub client: Option<IpAddr>,
     /// HTTP method.
     pub method: &'a str,
     /// Path without its query.
@@ -79,7 +86,7 @@ type Getter = for<'a> fn(&AccessRecord<'a>) -> Option<Value<'a>>;
 const GETTERS: &[(&str, Getter)] = &[
     ("request_id", |r| text(r.request_id)),
     ("trace_id", |r| text(r.trace_id)),
-    ("client", |r| text(r.client)),
+    ("client", |r| r.client.map(Value::Address)),
     ("method", |r| text(r.method)),
     ("path", |r| text(r.path)),
     ("protocol", |r| text(r.protocol)),
@@ -117,7 +124,7 @@ impl AccessRecord<'_> {
 pub struct AccessLog {
     on: bool,
     sample: f64,
-    fields: Vec<(&'static str, Getter)>,
+    fields: Vec<(Key, Getter)>,
     format: LogFormat,
     writer: LineWriter,
 }
@@ -126,7 +133,8 @@ impl AccessLog {
     pub(super) fn new(settings: &LogSettings, format: LogFormat, writer: LineWriter) -> Self {
         let all = ACCESS_FIELDS.iter().map(|name| (*name).to_owned()).collect();
         let names: &Vec<String> = if settings.access_fields.is_empty() { &all } else { &settings.access_fields };
-        let fields = names.iter().filter_map(|name| GETTERS.iter().find(|(known, _)| known == name).copied()).collect();
+        let getters = names.iter().filter_map(|name| GETTERS.iter().find(|(known, _)| known == name));
+        let fields = getters.map(|(name, get)| (Key::new(format, name), *get)).collect();
         Self { on: settings.access, sample: settings.access_sample, fields, format, writer }
     }
 
@@ -136,13 +144,16 @@ impl AccessLog {
         if !self.on || !kept() {
             return;
         }
-        let mut line = Line::begin(self.format, "access");
-        for (name, get) in &self.fields {
-            if let Some(value) = get(record) {
-                line.pair(name, value);
+        LINE.with_borrow_mut(|out| {
+            let mut line = Line::begin(self.format, "access", out);
+            for (key, get) in &self.fields {
+                if let Some(value) = get(record) {
+                    line.pair(key, value);
+                }
             }
-        }
-        self.writer.line(&line.end());
+            line.end();
+            self.writer.line(out);
+        });
     }
 }
 
@@ -152,7 +163,7 @@ fn text(text: &str) -> Option<Value<'_>> {
 }
 
 fn word<L: Label>(value: Option<L>) -> Option<Value<'static>> {
-    value.map(|v| Value::Text(v.as_str()))
+    value.map(|v| Value::Word(v.as_str()))
 }
 
 #[cfg(test)]
@@ -203,7 +214,7 @@ mod tests {
         let record = AccessRecord {
             request_id: "r",
             trace_id: "t",
-            client: "127.0.0.1",
+            client: Some([127, 0, 0, 1].into()),
             method: "POST",
             path: "/v1/completions",
             protocol: "HTTP/1.1",
