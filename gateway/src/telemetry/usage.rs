@@ -1,12 +1,13 @@
 //! Token counts from an answer's bytes on their way through.
 //!
 //! Owns: finding and reading the `usage` object. Must not: change bytes, or take text for it: inside a JSON string the quotes of the key
-//! would be escaped, so the pattern below stands only where a key stands.
+//! would be escaped, so the pattern below stands only where a key stands. Its four numbers are picked out by hand: with an engine that tells usage in
+//! every event, making values of the whole object would cost more than the rest of the event.
 
 use std::sync::LazyLock;
 
+use memchr::memchr2;
 use memchr::memmem::Finder;
-use serde::Deserialize;
 
 use super::traces::Usage;
 
@@ -16,41 +17,67 @@ static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\"
 /// Longest `usage` object that is read, bytes.
 const MOST: usize = 2048;
 
-#[derive(Deserialize)]
-struct Wire {
-    // Responses and Messages say input and output.
-    #[serde(alias = "input_tokens")]
-    prompt_tokens: Option<u64>,
-    #[serde(alias = "output_tokens")]
-    completion_tokens: Option<u64>,
-    #[serde(alias = "input_tokens_details")]
-    prompt_tokens_details: Option<PromptDetails>,
-    #[serde(alias = "output_tokens_details")]
-    completion_tokens_details: Option<CompletionDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct CompletionDetails {
-    reasoning_tokens: Option<u64>,
-}
-
 /// The last usage that these bytes tell, if any does. Answers that are compressed tell nothing.
 pub fn find(bytes: &[u8]) -> Option<Usage> {
     let at = KEY.find_iter(bytes).last()?;
     let rest = &bytes[at + KEY.needle().len()..];
-    let rest = &rest[..rest.len().min(MOST)];
-    let wire = serde_json::Deserializer::from_slice(rest).into_iter::<Wire>().next()?.ok()?;
-    Some(Usage {
-        prompt: wire.prompt_tokens,
-        completion: wire.completion_tokens,
-        cached: wire.prompt_tokens_details.and_then(|d| d.cached_tokens),
-        reasoning: wire.completion_tokens_details.and_then(|d| d.reasoning_tokens),
-    })
+    read(&rest[..rest.len().min(MOST)])
+}
+
+/// The object at the front of `json`; `None`: there is none, or it does not end. Values that are no counts are passed over.
+fn read(json: &[u8]) -> Option<Usage> {
+    let (mut usage, mut depth, mut at) = (Usage::default(), 0u32, 0);
+    let mut key: &[u8] = b"";
+    loop {
+        match *json.get(at)? {
+            byte if depth == 0 && byte != b'{' && !byte.is_ascii_whitespace() => return None,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(usage);
+                }
+            }
+            b'"' => {
+                let text = string(&json[at + 1..])?;
+                key = text;
+                at += text.len() + 1;
+            }
+            b'0'..=b'9' | b'-' => {
+                let length = json[at..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))?;
+                let count = std::str::from_utf8(&json[at..at + length]).ok().and_then(|digits| digits.parse().ok());
+                if let Some(place) = place(&mut usage, depth, key) {
+                    *place = count.or(*place);
+                }
+                at += length - 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// Up to the closing quote.
+fn string(json: &[u8]) -> Option<&[u8]> {
+    let mut at = 0;
+    loop {
+        at += memchr2(b'"', b'\\', json.get(at..)?)?;
+        if json[at] == b'"' {
+            return Some(&json[..at]);
+        }
+        at += 2;
+    }
+}
+
+/// Where a number belongs; Responses and Messages say input and output.
+fn place<'a>(usage: &'a mut Usage, depth: u32, key: &[u8]) -> Option<&'a mut Option<u64>> {
+    match (depth, key) {
+        (1, b"prompt_tokens" | b"input_tokens") => Some(&mut usage.prompt),
+        (1, b"completion_tokens" | b"output_tokens") => Some(&mut usage.completion),
+        (2, b"cached_tokens") => Some(&mut usage.cached),
+        (2, b"reasoning_tokens") => Some(&mut usage.reasoning),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +96,18 @@ mod tests {
         check(r#"{"content":"\"usage\":{\"prompt_tokens\":7}"}"#, None);
         check(r#"{"usage":null}"#, None);
         check(r#"{"usage":{"prompt_tokens":"#, None);
+        check(r#"{"usage":{"prompt_tokens":-1,"completion_tokens":2.5}}"#, Some((0, 0)));
+        check(
+            r#"{"usage":{"a":[{"prompt_tokens":1}],"b":"}\"","prompt_tokens" : 5 , "completion_tokens":18446744073709551615}}"#,
+            Some((5, u64::MAX)),
+        );
+        check(r#"{"usage":{"prompt_tokens":18446744073709551616}}"#, Some((0, 0)));
+        check(r#"{"usage":"{"}"#, None);
+        check(r#"{"usage":}}"#, None);
+        check(r#"{"usage":[{"prompt_tokens":1}]}"#, None);
+        check(r#"{"usage":{"a":"#, None);
+        check(r#"{"usage":{"a":"\"#, None);
+        check(r#"{"usage":{}}"#, Some((0, 0)));
         check("", None);
     }
 
