@@ -2,10 +2,15 @@
 //!
 //! Owns: the phase and who is told of it. The order and the waits are in `app`.
 
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Poll;
+
 use tokio::sync::watch;
 
 /// How far the end has come; only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[repr(u8)]
 pub enum Phase {
     /// Serving.
     #[default]
@@ -22,11 +27,13 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct LameDuck {
     phase: watch::Sender<Phase>,
+    /// The same for those who only look: no lock, and no line of memory that is written at each look.
+    at_a_glance: AtomicU8,
 }
 
 impl Default for LameDuck {
     fn default() -> Self {
-        Self { phase: watch::Sender::new(Phase::Up) }
+        Self { phase: watch::Sender::new(Phase::Up), at_a_glance: AtomicU8::new(Phase::Up as u8) }
     }
 }
 
@@ -42,6 +49,8 @@ impl LameDuck {
             let later = to > *now;
             if later {
                 *now = to;
+                // Before anybody is woken, so that whoever is polled for this sees it.
+                self.at_a_glance.store(to as u8, Ordering::Release);
             }
             later
         });
@@ -50,6 +59,12 @@ impl LameDuck {
     /// Changes of the phase.
     pub fn subscribe(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()
+    }
+
+    /// Resolves when it is polled and the phase is at least `phase`, but wakes nobody. For what somebody polls again when the phase moves: the
+    /// requests of an HTTP/1.1 connection, each of which would otherwise stand in one list with all others.
+    pub async fn seen(&self, phase: Phase) {
+        poll_fn(|_| if self.at_a_glance.load(Ordering::Acquire) >= phase as u8 { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
     /// Resolves when the phase is at least `phase`.

@@ -130,12 +130,21 @@ async fn routed(
     }
     record.stream = inbound.scanned.stream;
     record.request_bytes = inbound.body.bytes() as u64;
-    let gateway = caller.gateway.clone();
+    let (gateway, version) = (caller.gateway.clone(), inbound.version);
     let job = Job::new((gateway.clone(), caller.worker), config, inbound, record, entered);
     tokio::select! {
         biased;
         answer = open(&caller, job) => answer,
-        () = gateway.lame_duck.reached(Phase::Cutting) => Reject::ShuttingDown.response().map(|body| Either::Left(Full::new(body))),
+        () = cutting(&gateway, version) => Reject::ShuttingDown.response().map(|body| Either::Left(Full::new(body))),
+    }
+}
+
+/// The requests of an HTTP/2 connection are tasks of their own; one by HTTP/1.1 is polled with its connection, which watches the phase.
+async fn cutting(gateway: &Gateway, version: Version) {
+    if version == Version::HTTP_2 {
+        gateway.lame_duck.reached(Phase::Cutting).await;
+    } else {
+        gateway.lame_duck.seen(Phase::Cutting).await;
     }
 }
 

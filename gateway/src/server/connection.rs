@@ -24,8 +24,8 @@ use crate::server::stack;
 use crate::shutdown::Phase;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Header fields of one request.
-const MAX_HEADERS: usize = 128;
+/// Header fields of one request. hyper has room for as many without asking the allocator for each request.
+const MAX_HEADERS: usize = 100;
 /// Bytes that a client may send ahead on one HTTP/2 stream, and on all of a connection: request bodies are large.
 const H2_STREAM_WINDOW: u32 = 256 * 1024;
 const H2_CONNECTION_WINDOW: u32 = 1024 * 1024;
@@ -85,6 +85,12 @@ async fn serve_h1<S: AsyncRead + AsyncWrite + Unpin>(mut io: ClientIo<S>, caller
         biased;
         result = connection.as_mut() => return result,
         () = gateway.lame_duck.reached(Phase::Closing) => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        biased;
+        result = connection.as_mut() => return result,
+        // The poll below is what the request waits for (`LameDuck::seen`).
+        () = gateway.lame_duck.reached(Phase::Cutting) => {}
     }
     connection.await
 }
