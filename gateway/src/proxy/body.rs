@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
 /// Chunks smaller than this are copied together: a slice of a read buffer keeps the whole buffer alive.
 const SMALL_CHUNK: usize = 2 * 1024;
@@ -14,7 +15,7 @@ const SMALL_CHUNK: usize = 2 * 1024;
 /// Collects a body.
 #[derive(Debug, Default)]
 pub struct BodyBuilder {
-    chunks: Vec<Bytes>,
+    chunks: SmallVec<[Bytes; 1]>,
     crumbs: BytesMut,
     len: usize,
 }
@@ -39,7 +40,7 @@ impl BodyBuilder {
     /// The whole body.
     pub fn finish(mut self) -> RequestBody {
         self.flush();
-        RequestBody { chunks: self.chunks.into(), len: self.len }
+        RequestBody { chunks: self.chunks.into_iter().collect(), len: self.len }
     }
 
     fn flush(&mut self) {
@@ -52,15 +53,38 @@ impl BodyBuilder {
 /// A whole request body. Cloning shares the bytes.
 #[derive(Debug, Clone, Default)]
 pub struct RequestBody {
-    chunks: Arc<[Bytes]>,
+    chunks: Chunks,
     len: usize,
+}
+
+/// Most bodies are of one piece: that needs no list.
+#[derive(Debug, Clone)]
+enum Chunks {
+    One(Bytes),
+    List(Arc<[Bytes]>),
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self::One(Bytes::new())
+    }
+}
+
+impl FromIterator<Bytes> for Chunks {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(chunks: I) -> Self {
+        let mut chunks: SmallVec<[Bytes; 1]> = chunks.into_iter().collect();
+        match chunks.len() {
+            0 | 1 => Self::One(chunks.pop().unwrap_or_default()),
+            _ => Self::List(chunks.as_slice().into()),
+        }
+    }
 }
 
 impl RequestBody {
     /// A body of one piece.
     pub fn from_bytes(bytes: Bytes) -> Self {
         let len = bytes.len();
-        Self { chunks: Arc::from([bytes]), len }
+        Self { chunks: Chunks::One(bytes), len }
     }
 
     /// Bytes in all.
@@ -70,26 +94,25 @@ impl RequestBody {
 
     /// The body in one piece; copies only if it came in several.
     pub fn to_bytes(&self) -> Bytes {
-        match &*self.chunks {
-            [] => Bytes::new(),
-            [one] => one.clone(),
-            many => many.concat().into(),
+        match &self.chunks {
+            Chunks::One(one) => one.clone(),
+            Chunks::List(list) => list.concat().into(),
         }
     }
 
     /// The same body with `span` replaced, sharing all other bytes. A span outside the body is cut to it.
     pub fn replace(&self, span: Range<usize>, with: Bytes) -> Self {
-        let mut chunks = Vec::with_capacity(self.chunks.len() + 2);
+        let mut chunks = Vec::with_capacity(self.chunks().len() + 2);
         self.copy_range(0..span.start, &mut chunks);
         chunks.push(with);
         self.copy_range(span.end..self.len, &mut chunks);
         let len = chunks.iter().map(Bytes::len).sum();
-        Self { chunks: chunks.into(), len }
+        Self { chunks: chunks.into_iter().collect(), len }
     }
 
     fn copy_range(&self, range: Range<usize>, out: &mut Vec<Bytes>) {
         let mut at = 0;
-        for chunk in self.chunks.iter() {
+        for chunk in self.chunks() {
             let end = at + chunk.len();
             let (from, to) = (range.start.clamp(at, end) - at, range.end.clamp(at, end) - at);
             if from < to {
@@ -102,12 +125,15 @@ impl RequestBody {
     /// The same bytes; small pieces no longer keep the buffers alive that they were read into.
     pub fn compacted(&self) -> Self {
         let compact = |piece: &Bytes| if piece.len() < SMALL_CHUNK { Bytes::copy_from_slice(piece) } else { piece.clone() };
-        Self { chunks: self.chunks.iter().map(compact).collect(), len: self.len }
+        Self { chunks: self.chunks().iter().map(compact).collect(), len: self.len }
     }
 
     /// The pieces, in order.
     pub fn chunks(&self) -> &[Bytes] {
-        &self.chunks
+        match &self.chunks {
+            Chunks::One(one) => std::slice::from_ref(one),
+            Chunks::List(list) => list,
+        }
     }
 }
 
@@ -142,11 +168,11 @@ mod tests {
     #[test]
     fn a_compacted_body_is_the_same_and_shares_only_what_is_large() {
         let read = Bytes::from(vec![b'x'; 3 * SMALL_CHUNK]);
-        let body = RequestBody { chunks: [read.slice(0..9), read.slice(9..)].into(), len: read.len() };
+        let body = RequestBody { chunks: [read.slice(0..9), read.slice(9..)].into_iter().collect(), len: read.len() };
         let compacted = body.compacted();
         assert_eq!(compacted.to_bytes(), read);
-        assert_ne!(compacted.chunks[0].as_ptr(), body.chunks[0].as_ptr());
-        assert_eq!(compacted.chunks[1].as_ptr(), body.chunks[1].as_ptr());
+        assert_ne!(compacted.chunks()[0].as_ptr(), body.chunks()[0].as_ptr());
+        assert_eq!(compacted.chunks()[1].as_ptr(), body.chunks()[1].as_ptr());
     }
 
     #[test]
@@ -160,8 +186,8 @@ mod tests {
         builder.push(large.clone());
         assert_eq!(builder.bytes(), 21_000);
         let body = builder.finish();
-        assert_eq!(body.chunks.len(), 3);
-        assert_eq!(body.chunks[0].as_ptr(), large.as_ptr());
+        assert_eq!(body.chunks().len(), 3);
+        assert_eq!(body.chunks()[0].as_ptr(), large.as_ptr());
         assert_eq!(body.to_bytes().len(), 21_000);
     }
 }

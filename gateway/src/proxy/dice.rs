@@ -2,10 +2,15 @@
 //!
 //! Owns: the choice between the two. A simulation that gives a seed gets the same picks again. Must not: be used for anything secret.
 
+use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
-use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+thread_local! {
+    static THREAD: RefCell<SmallRng> = RefCell::new(SmallRng::from_rng(&mut rand::rng()));
+}
 
 /// See the module. The default draws from the thread's generator.
 #[derive(Debug, Default)]
@@ -22,7 +27,7 @@ impl Dice {
     /// A small generator for one pick.
     pub fn draw(&self) -> SmallRng {
         match &self.seeded {
-            None => SmallRng::from_rng(&mut rand::rng()),
+            None => THREAD.with_borrow_mut(|thread| SmallRng::seed_from_u64(thread.next_u64())),
             Some(seeded) => SmallRng::from_rng(&mut *seeded.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }

@@ -94,6 +94,10 @@ pub fn upward(client: &HeaderMap, add: &Upward<'_>, mut put: impl FnMut(&HeaderN
 
 /// Drops the fields of the upstream hop from an answer, in place.
 pub fn downward(headers: &mut HeaderMap) {
+    // An answer that was not streamed has none, and looking at all is cheaper than asking for each.
+    if !headers.keys().any(is_hop_by_hop) {
+        return;
+    }
     let named = named_by_connection(headers);
     // RFC 9112 6.3: the coding framed this body, so a length beside it may be wrong and must not be passed on.
     if headers.contains_key(TRANSFER_ENCODING) {
@@ -157,7 +161,22 @@ pub fn authority(uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Hea
 
 /// `uri-host [ ":" port ]`; empty is legal where the target has no authority.
 fn valid_host(value: &[u8]) -> bool {
-    value.is_empty() || std::str::from_utf8(value).is_ok_and(|v| !v.contains('@') && v.parse::<http::uri::Authority>().is_ok())
+    plain_host(value)
+        || value.is_empty()
+        || std::str::from_utf8(value).is_ok_and(|v| !v.contains('@') && v.parse::<http::uri::Authority>().is_ok())
+}
+
+/// A name or an IPv4 address, with a port or without: what most clients send needs no parser.
+fn plain_host(value: &[u8]) -> bool {
+    let in_name = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-');
+    match value.iter().position(|b| !in_name(b)) {
+        None => !value.is_empty(),
+        Some(0) => false,
+        Some(end) => {
+            let port = &value[end + 1..];
+            value[end] == b':' && matches!(port.len(), 1..=5) && port.iter().all(u8::is_ascii_digit)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +264,16 @@ mod tests {
     fn finds_its_own_via_entry() {
         assert!(has_looped(&map(&[("via", "1.1 a, 2.0 leadgate-77")]), "leadgate-77"));
         assert!(!has_looped(&map(&[("via", "1.1 leadgate-7")]), "leadgate-77"));
+    }
+
+    #[test]
+    fn a_plain_host_is_one_for_the_parser_too() {
+        for host in ["a", "a.b-c", "127.0.0.1", "a:8", "A.b:65535"] {
+            assert!(plain_host(host.as_bytes()) && host.parse::<http::uri::Authority>().is_ok(), "{host}");
+        }
+        for host in ["", ":", ":80", "a:", "a:b", "a:123456", "a:8:8", "[::1]:80", "a b", "a/b", "a@b", "a,b", "a\u{e9}"] {
+            assert!(!plain_host(host.as_bytes()), "{host}");
+        }
     }
 
     #[test]

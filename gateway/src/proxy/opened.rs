@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use config::PoolSettings;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
 use crate::groups::queue::Grant;
@@ -75,9 +75,12 @@ pub enum Answer {
     },
 }
 
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+
 /// A stream of events that can be told apart.
 pub fn is_event_stream(head: &http::response::Parts) -> bool {
-    let event_stream =
-        head.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
+    let media =
+        |value: &HeaderValue| value.as_bytes().get(..EVENT_STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM));
+    let event_stream = head.headers.get(CONTENT_TYPE).is_some_and(media);
     event_stream && head.headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
 }

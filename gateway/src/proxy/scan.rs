@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use memchr::memchr2;
+use smallvec::SmallVec;
 
 /// Longest model name read, in bytes of its JSON string.
 pub const MAX_MODEL_BYTES: usize = 4096;
@@ -81,7 +82,7 @@ pub struct Scan {
     state: State,
     field: Field,
     /// Raw bytes of the key or value being read, while it matters.
-    raw: Vec<u8>,
+    raw: SmallVec<[u8; MAX_KEY_BYTES]>,
     overflow: bool,
     value_start: usize,
     position: usize,
@@ -93,7 +94,7 @@ impl Default for Scan {
         Self {
             state: State::Start,
             field: Field::Other,
-            raw: Vec::new(),
+            raw: SmallVec::new(),
             overflow: false,
             value_start: 0,
             position: 0,
@@ -185,14 +186,22 @@ impl Scan {
 
     fn key(&mut self, chunk: &[u8], at: usize, escaped: bool) -> usize {
         let (end, next) = string_run(chunk, at, escaped);
-        self.keep(&chunk[at..end], MAX_KEY_BYTES);
+        let part = &chunk[at..end];
         match next {
+            // In the usual case the key came in one piece and is read where it lies.
+            Run::Closed if self.raw.is_empty() && !self.overflow => {
+                self.field = if part.len() > MAX_KEY_BYTES { Field::Other } else { field_of(part) };
+                self.state = State::Colon;
+                end + 1
+            }
             Run::Closed => {
+                self.keep(part, MAX_KEY_BYTES);
                 self.field = if self.overflow { Field::Other } else { field_of(&self.raw) };
                 self.state = State::Colon;
                 end + 1
             }
             Run::Open { escaped } => {
+                self.keep(part, MAX_KEY_BYTES);
                 self.state = State::Key { escaped };
                 end
             }
@@ -220,7 +229,9 @@ impl Scan {
     fn scalar(&mut self, chunk: &[u8], at: usize) -> usize {
         let rest = &chunk[at..];
         let length = rest.iter().position(|b| matches!(b, b',' | b'}' | b' ' | b'\t' | b'\n' | b'\r')).unwrap_or(rest.len());
-        self.keep(&rest[..length], MAX_LITERAL_BYTES);
+        if self.field != Field::Other {
+            self.keep(&rest[..length], MAX_LITERAL_BYTES);
+        }
         if length < rest.len() {
             self.record_scalar();
             self.state = State::CommaOrEnd;
@@ -278,8 +289,8 @@ impl Scan {
 
     fn record_scalar(&mut self) {
         match self.field {
-            Field::Model => self.found.model = if self.raw == b"null" { Model::Absent } else { Model::NotAString },
-            Field::Stream => self.found.stream = self.raw == b"true" && !self.overflow,
+            Field::Model => self.found.model = if *self.raw == *b"null" { Model::Absent } else { Model::NotAString },
+            Field::Stream => self.found.stream = *self.raw == *b"true" && !self.overflow,
             Field::Other => {}
         }
     }
@@ -317,13 +328,15 @@ fn string_run(chunk: &[u8], mut at: usize, escaped: bool) -> (usize, Run) {
 }
 
 fn field_of(raw: &[u8]) -> Field {
-    let is = |name: &str| raw == name.as_bytes() || (raw.contains(&b'\\') && decode(raw).as_deref() == Some(name));
-    if is("model") {
-        Field::Model
-    } else if is("stream") {
-        Field::Stream
-    } else {
-        Field::Other
+    match raw {
+        b"model" => Field::Model,
+        b"stream" => Field::Stream,
+        _ if raw.contains(&b'\\') => match decode(raw).as_deref() {
+            Some("model") => Field::Model,
+            Some("stream") => Field::Stream,
+            _ => Field::Other,
+        },
+        _ => Field::Other,
     }
 }
 

@@ -3,14 +3,18 @@
 //! A leader that is told to stop answers 200 with half the text and `finish_reason: "abort"`. Owns that check only; to
 //! ask another leader is the relay's step.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 
 use super::chunk::Chunk;
+
+static ABORT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"abort\""));
 
 /// Whether a 200 body is an engine's half answer, or an error under a wrong status: nothing of it may reach the client
 /// and another leader may be asked. `body` is the whole body. Costs one search when there is nothing to find.
 pub fn is_broken_answer(body: &[u8]) -> bool {
-    let suspicious = memmem::find(body, b"\"abort\"").is_some() || body.trim_ascii_start().starts_with(b"{\"error\"");
+    let suspicious = ABORT.find(body).is_some() || body.trim_ascii_start().starts_with(b"{\"error\"");
     suspicious && Chunk::parse(body).is_some_and(|chunk| chunk.aborted() || (chunk.choices.is_empty() && chunk.error().is_some()))
 }
 

@@ -14,6 +14,9 @@ pub(crate) const MAX_HEAD: usize = 64 * 1024;
 /// Fields of a head at most.
 const MAX_FIELDS: usize = 128;
 
+/// Fields that are added to an answer before its client gets it: room for them is made at once.
+const OURS: usize = 4;
+
 /// Where a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -78,7 +81,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
 fn headers(head: &[u8], fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
     let shared = Bytes::copy_from_slice(head);
     let start = head.as_ptr() as usize;
-    let mut headers = HeaderMap::with_capacity(fields.len());
+    let mut headers = HeaderMap::with_capacity(fields.len() + OURS);
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed::Value)?;
         let at = field.value.as_ptr() as usize - start;
