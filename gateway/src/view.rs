@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use discovery::snapshot::{GroupId, Snapshot};
 use discovery::status::SourceStatus;
-use discovery::{Discovery, ProbeStats, SnapshotReader};
+use discovery::{Discovery, ProbeStats};
 
 use crate::gateway::Gateway;
 use crate::groups::health::HealthState;
@@ -16,7 +16,6 @@ use crate::telemetry::view::{DiscoveryStats, GroupView, Health, Readiness, Tally
 #[derive(Debug)]
 pub struct GatewayView {
     gateway: Arc<Gateway>,
-    snapshots: SnapshotReader,
     status: Arc<SourceStatus>,
     probes: ProbeStats,
     started: SystemTime,
@@ -25,19 +24,13 @@ pub struct GatewayView {
 impl GatewayView {
     /// Looks at a running gateway.
     pub fn new(gateway: Arc<Gateway>, discovery: &Discovery) -> Self {
-        Self {
-            gateway,
-            snapshots: discovery.snapshots.clone(),
-            status: discovery.status.clone(),
-            probes: discovery.probes.clone(),
-            started: SystemTime::now(),
-        }
+        Self { gateway, status: discovery.status.clone(), probes: discovery.probes.clone(), started: SystemTime::now() }
     }
 }
 
 impl View for GatewayView {
     fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshots.load()
+        self.gateway.tables.load().snapshot.clone()
     }
 
     fn snapshot_age(&self) -> Duration {
