@@ -10,6 +10,7 @@ mod breaker;
 mod broken_answers;
 mod cancellation;
 mod clocks;
+mod drain_traces;
 mod engine_connections;
 mod events;
 mod group_truth;

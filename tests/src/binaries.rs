@@ -1,7 +1,7 @@
 //! Where the programs under test and beside it come from; each is built at most once in a test process.
 //!
-//! The API server comes from `tests/apiserver/build`; the project's own binaries are built by cargo into the target folder of the
-//! running test, so that a test never meets a stale gateway.
+//! The API server comes from `tests/apiserver/build`, the collector of traces from `tests/collector/build`; the project's own binaries are
+//! built by cargo into the target folder of the running test, so that a test never meets a stale gateway.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,6 +29,13 @@ pub async fn gateway() -> Outcome<&'static Path> {
 pub async fn loadtest() -> Outcome<&'static Path> {
     static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
     let path = BINARY.get_or_try_init(|| blocking(|| own_binary("loadtest", "loadtest", "LEADGATE_LOADTEST_BIN"))).await?;
+    Ok(path)
+}
+
+/// The OpenTelemetry collector. The first call of a fresh machine takes minutes (the build script says so).
+pub async fn collector() -> Outcome<&'static Path> {
+    static BINARY: OnceCell<PathBuf> = OnceCell::const_new();
+    let path = BINARY.get_or_try_init(|| blocking(|| run_for_path(&mut Command::new(in_tests("collector/build"))))).await?;
     Ok(path)
 }
 

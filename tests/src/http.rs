@@ -83,7 +83,12 @@ pub struct Events {
 impl Events {
     /// Starts a streamed request; an answer other than 200 is an error that holds its body.
     pub async fn start(url: &str, body: &Value) -> Outcome<Self> {
-        let response = open(json_request(url, body)?).await?;
+        Self::of(json_request(url, body)?).await
+    }
+
+    /// [`Events::start`] with a request of the caller's own.
+    pub async fn of(request: Request<Full<Bytes>>) -> Outcome<Self> {
+        let response = open(request).await?;
         if response.status() != StatusCode::OK {
             let answer = whole(response).await?;
             return Err(format!("{} instead of a stream: {}", answer.status, answer.text()).into());

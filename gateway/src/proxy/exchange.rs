@@ -103,7 +103,22 @@ impl Exchange {
         }
         let pace = relay.settings.hold.heartbeat_interval;
         let state = State::Relaying(Box::new(relay));
-        Self { job: Some(job), state, watch, kept, written, heartbeat: None, pace, events, at_boundary: true, comforted: None, broke: None }
+        let mut exchange = Self {
+            job: Some(job),
+            state,
+            watch,
+            kept,
+            written,
+            heartbeat: None,
+            pace,
+            events,
+            at_boundary: true,
+            comforted: None,
+            broke: None,
+        };
+        // It may have begun before this answer did.
+        exchange.look_for_drain();
+        exchange
     }
 
     /// A stream whose client is told to wait, at once and then at `pace`.
@@ -199,6 +214,7 @@ impl Exchange {
                 let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, true));
                 let comment = self.broke.is_some() && relay.settings.resume.comment && self.at_boundary;
                 self.state = State::Relaying(Box::new(relay));
+                self.look_for_drain();
                 comment.then(|| Bytes::from_static(MOVED))
             }
             Answer::Whole { head, body } => {

@@ -1,7 +1,10 @@
-//! What the conformance tests are built of: scripted engines, raw clients of both HTTP versions, a gateway over them.
+//! What the conformance tests are built of: scripted engines, raw clients of both HTTP versions, a gateway over them, objects
+//! of a deployment, a collector of traces.
 //!
 //! Must not: know rules, or wait without a deadline.
 
+pub(crate) mod collector;
+pub(crate) mod deployment;
 pub(crate) mod engine;
 pub(crate) mod gateway;
 pub(crate) mod h2;
