@@ -26,7 +26,7 @@ pub struct Trail {
     /// 32 digits; `None` without a trace.
     pub trace_id: Option<Arc<str>>,
     /// What the request asks of the model; `None`: not read.
-    asked: Option<Box<GenAiRequest>>,
+    asked: Option<Arc<GenAiRequest>>,
     waiting: Option<Waiting>,
     tries: u32,
     open: Option<Open>,
@@ -76,7 +76,7 @@ impl Trail {
     /// The body is there. It is looked at only if the spans of this request are sent.
     pub fn asked(&mut self, body: &RequestBody) {
         if self.span.is_sampled() && self.asked.is_none() && body.bytes() <= GenAiRequest::longest_body() {
-            self.asked = Some(Box::new(GenAiRequest::read(&body.to_bytes())));
+            self.asked = Some(Arc::new(GenAiRequest::read(&body.to_bytes())));
         }
     }
 
@@ -106,7 +106,7 @@ impl Trail {
             leader_uid: leader.and_then(|l| l.uid.as_deref()).unwrap_or(""),
             resend: self.tries,
             stream,
-            request: self.asked.as_deref(),
+            request: self.asked.as_ref(),
             replaces: self.replaced,
         });
         self.tries += 1;

@@ -2,8 +2,9 @@
 //!
 //! Owns: spans, propagation, sampling, export. Must not: cost anything when it is off (no collector configured: every handle is empty),
 //! slow or fail a request (a full queue drops spans and counts them), or carry prompts, completions and keys.
-//! The spans are plain records that become OpenTelemetry's at their request's end, so that the choice to keep a request that went
-//! wrong can be made when it is known (`keep`). `docs/tracing.md` lists every name. Next step: `export`.
+//! The spans are plain records (`record`) that become OpenTelemetry's (`translate`) at their request's end, so that the choice to keep a
+//! request that went wrong can be made when it is known, and one that is thrown away was never translated. `docs/tracing.md` lists every
+//! name. Next step: `export`.
 
 mod answer;
 mod asked;
@@ -13,11 +14,11 @@ mod exporter;
 mod record;
 mod settings;
 mod span;
+mod told;
+mod translate;
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use http::HeaderMap;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use thiserror::Error;
 
@@ -28,9 +29,9 @@ pub use asked::GenAiRequest;
 pub use context::{is_context, trace_id_of};
 pub use export::Export;
 pub use opentelemetry_otlp::SpanExporter as OtlpExporter;
-pub use record::{AttemptEvent, Usage};
 pub use settings::{Protocol, Sampling, TraceSettings};
-pub use span::{AttemptBegin, AttemptRef, AttemptSpan, QueueWait, RequestEnd, RequestSpan};
+pub use span::{AttemptSpan, RequestSpan};
+pub use told::{AttemptBegin, AttemptEvent, AttemptRef, QueueWait, RequestBegin, RequestEnd, Usage};
 
 use context::Parent;
 use export::SpanQueue;
@@ -64,23 +65,6 @@ pub(in crate::telemetry::traces) struct Shared {
     propagate: bool,
     ids: RandomIdGenerator,
     queue: SpanQueue,
-}
-
-/// What is known of a request when its head has arrived.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestBegin<'a> {
-    /// Its headers, for the trace context.
-    pub headers: &'a HeaderMap,
-    /// HTTP method.
-    pub method: &'a str,
-    /// Path without its query.
-    pub path: &'a str,
-    /// Which routed path.
-    pub route: Route,
-    /// `1.1` or `2`.
-    pub protocol: &'static str,
-    /// When the head had arrived.
-    pub started: SystemTime,
 }
 
 impl Traces {
