@@ -61,7 +61,8 @@ pub struct Job {
     tried: SmallVec<[Tried; 2]>,
     held_since: Option<Instant>,
     priority: Priority,
-    _entered: Entered,
+    /// `None` once the request is over.
+    entered: Option<Entered>,
 }
 
 impl Job {
@@ -87,7 +88,7 @@ impl Job {
             tried: SmallVec::new(),
             held_since: None,
             priority: Priority::Fresh,
-            _entered: entered,
+            entered: Some(entered),
         })
     }
 
@@ -308,6 +309,13 @@ impl Job {
     /// The body as a leader gets it.
     pub(super) fn body(&self) -> &RequestBody {
         &self.body
+    }
+
+    /// The answer is whole: gives back what others wait for, and counts the request. What is left is nobody's business but the log's.
+    pub fn settle(&mut self) {
+        self.entered = None;
+        self.inbound.charge = BodyCharge::new(&self.gateway.bodies);
+        self.record.count();
     }
 
     /// Lets go of what only a second try would need.

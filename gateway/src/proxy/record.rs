@@ -49,7 +49,9 @@ pub struct Record {
     /// The routed path.
     pub route: Route,
     /// Pool, once known.
-    pool: Option<(Arc<PoolMetrics>, GaugeGuard)>,
+    pool: Option<Arc<PoolMetrics>>,
+    /// Counts it as in flight there.
+    in_flight: Option<GaugeGuard>,
     /// Served name.
     model: Option<Arc<str>>,
     /// Last group tried.
@@ -79,6 +81,7 @@ pub struct Record {
     outcome: Outcome,
     reason: &'static str,
     ending: Option<Ending>,
+    counted: bool,
 }
 
 impl Record {
@@ -100,6 +103,7 @@ impl Record {
             request_id: request_id.clone(),
             route,
             pool: None,
+            in_flight: None,
             model: None,
             group: None,
             stream: false,
@@ -114,6 +118,7 @@ impl Record {
             outcome: Outcome::Cancelled,
             reason: "",
             ending: None,
+            counted: false,
         }
     }
 
@@ -121,13 +126,14 @@ impl Record {
     pub fn pool(&mut self, model: &Arc<str>, metrics: &Arc<PoolMetrics>) {
         if self.pool.is_none() {
             self.model = Some(model.clone());
-            self.pool = Some((metrics.clone(), metrics.enter()));
+            self.in_flight = Some(metrics.enter());
+            self.pool = Some(metrics.clone());
         }
     }
 
     /// Its pool's metrics, once known.
     pub fn metrics(&self) -> Option<&Arc<PoolMetrics>> {
-        self.pool.as_ref().map(|(metrics, _)| metrics)
+        self.pool.as_ref()
     }
 
     /// When its head arrived.
@@ -147,7 +153,7 @@ impl Record {
                 metrics.queued(waited);
             }
         }
-        let metrics = self.pool.as_ref().map(|(metrics, _)| metrics);
+        let metrics = self.pool.as_ref();
         self.trail.tried(text(&self.model), group, self.stream, metrics);
     }
 
@@ -336,10 +342,18 @@ impl Record {
         self.telemetry.recent.note(kind, note, SystemTime::now());
     }
 
-    fn count(&self, whole: Duration) {
+    /// Counts the request as ended as it stands, before its record goes: whoever has the answer finds it in the metrics. Once.
+    pub fn count(&mut self) {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.in_flight = None;
+            self.count_after(self.started.elapsed());
+        }
+    }
+
+    fn count_after(&self, whole: Duration) {
         let unknown;
         let metrics = match &self.pool {
-            Some((metrics, _)) => metrics,
+            Some(metrics) => metrics,
             None => {
                 unknown = self.telemetry.metrics.unknown_pool();
                 &unknown
@@ -386,7 +400,9 @@ impl Drop for Record {
             self.left();
         }
         let whole = self.started.elapsed();
-        self.count(whole);
+        if !self.counted {
+            self.count_after(whole);
+        }
         self.trail.finish(&RequestEnd {
             status: self.status,
             outcome: Some(self.outcome),

@@ -23,7 +23,7 @@ use crate::proxy::kept::Kept;
 use crate::proxy::opened::{Answer, Hold, Opened, Stop, is_event_stream};
 use crate::proxy::record::Record;
 use crate::proxy::relay::Relay;
-use crate::proxy::{models, route};
+use crate::proxy::{later, models, route};
 use crate::reject::Reject;
 use crate::server::io::Written;
 use crate::shutdown::Phase;
@@ -196,6 +196,8 @@ fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
             job.record.answered(head.status.as_u16());
             job.record.passed(&body);
             job.record.complete();
+            job.settle();
+            later::put_off(job);
             (*head, Either::Left(Full::new(body)))
         }
         Answer::Running { mut started, prefix } => {

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::timeout;
 
 use crate::gateway::Gateway;
+use crate::proxy::later::Polled;
 use crate::proxy::service::Caller;
 use crate::server::head_clock::{HeadClock, Timed};
 use crate::server::io::ClientIo;
@@ -83,16 +84,16 @@ async fn serve_h1<S: AsyncRead + AsyncWrite + Unpin>(mut io: ClientIo<S>, caller
     let mut connection = pin!(connection);
     tokio::select! {
         biased;
-        result = connection.as_mut() => return result,
+        result = Polled(connection.as_mut()) => return result,
         () = gateway.lame_duck.reached(Phase::Closing) => connection.as_mut().graceful_shutdown(),
     }
     tokio::select! {
         biased;
-        result = connection.as_mut() => return result,
+        result = Polled(connection.as_mut()) => return result,
         // The poll below is what the request waits for (`LameDuck::seen`).
         () = gateway.lame_duck.reached(Phase::Cutting) => {}
     }
-    connection.await
+    Polled(connection).await
 }
 
 async fn serve_h2<S: AsyncRead + AsyncWrite + Unpin>(io: ClientIo<S>, caller: Caller, config: &Config) -> hyper::Result<()> {
