@@ -97,6 +97,23 @@ async fn waiters_are_told_when_the_gateway_ends() -> Outcome<()> {
     Ok(())
 }
 
+/// What was sent is what the log says, also of a stream that had only comments.
+#[tokio::test]
+async fn a_waiter_that_leaves_after_its_head_is_logged_with_200() -> Outcome<()> {
+    let engine = ScriptedEngine::start_unready(|_| vec![])?;
+    let gateway = holding(&engine, "hold: {heartbeat_after: 20ms, heartbeat_interval: 20ms}\n").await?;
+    let mut stream = Wire::open(&gateway).await?;
+    stream.send(post("", STREAM)).await?;
+    assert_eq!(stream.head().await?.status(), 200);
+    stream.until(": waiting").await?;
+    drop(stream);
+    wait_waiting(&gateway, 0).await?;
+    let line = gateway.wait_access("cancelled").await?;
+    assert_eq!((&line["status"], &line["attempts"]), (&200.into(), &0.into()), "{line}");
+    assert!(line["first_byte_ms"].is_number(), "{line}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn requests_in_the_gateway_are_bounded() -> Outcome<()> {
     let engine = ScriptedEngine::start(|_| vec![Step::Hold])?;

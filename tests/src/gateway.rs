@@ -188,6 +188,17 @@ impl GatewayHandle {
         self.process.wait(within).await
     }
 
+    /// The first access line with this outcome, once it is written.
+    pub async fn wait_access(&self, outcome: &str) -> Outcome<Value> {
+        eventually(PATIENCE, "access line", || async {
+            let log = self.log();
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let mut found = lines.filter(|line| line["outcome"] == outcome);
+            found.next().ok_or_else(|| format!("no {outcome} in {log}"))
+        })
+        .await
+    }
+
     /// All that it logged.
     pub fn log(&self) -> String {
         self.process.log()

@@ -81,8 +81,6 @@ pub struct Exchange {
     events: bool,
     /// The last byte given to the client ended an event.
     at_boundary: bool,
-    /// When the client got its head, if that was before there was a leader.
-    comforted: Option<std::time::Instant>,
     /// When the stream broke, until the next leader's first bytes.
     broke: Option<Instant>,
 }
@@ -103,19 +101,8 @@ impl Exchange {
         }
         let pace = relay.settings.hold.heartbeat_interval;
         let state = State::Relaying(Box::new(relay));
-        let mut exchange = Self {
-            job: Some(job),
-            state,
-            watch,
-            kept,
-            written,
-            heartbeat: None,
-            pace,
-            events,
-            at_boundary: true,
-            comforted: None,
-            broke: None,
-        };
+        let mut exchange =
+            Self { job: Some(job), state, watch, kept, written, heartbeat: None, pace, events, at_boundary: true, broke: None };
         // It may have begun before this answer did.
         exchange.look_for_drain();
         exchange
@@ -134,7 +121,6 @@ impl Exchange {
             pace,
             events: true,
             at_boundary: true,
-            comforted: Some(std::time::Instant::now()),
             broke: None,
         }
     }
@@ -197,9 +183,7 @@ impl Exchange {
         let mut job = progress.job;
         self.watch = progress.watch.or_else(|| job.watch.take()).or_else(|| Some(watch_of(&job)));
         let job = self.job.insert(job);
-        if let Some(at) = self.comforted.take() {
-            job.record.comforted(at);
-        }
+        job.record.comforted();
         let opened = match progress.result {
             Ok(Carried::Opened(opened)) => opened,
             Ok(Carried::Finish(events)) => {

@@ -69,6 +69,8 @@ pub struct Record {
     usage: Usage,
     /// When a try was given up that had no answer yet.
     pub(super) gone: OnceLock<Instant>,
+    /// When the client got its head although there was no leader yet, said from outside: this record is away with the wait by then.
+    early_head: Option<Arc<OnceLock<Instant>>>,
     /// The answer broke, and nothing is known yet of how it goes on.
     broken: Option<ResumeCause>,
     cancelled: Option<Duration>,
@@ -90,6 +92,7 @@ impl Record {
         Self {
             usage: Usage::default(),
             gone: OnceLock::new(),
+            early_head: None,
             broken: None,
             cancelled: None,
             times: None,
@@ -220,9 +223,15 @@ impl Record {
         self.head_out(status, self.started.elapsed());
     }
 
-    /// The head went out at `at`, before there was a leader. A second call changes nothing.
-    pub fn comforted(&mut self, at: Instant) {
-        if self.status.is_none() {
+    /// Where to say when the client gets its head although there is no leader yet.
+    pub fn early_head(&mut self) -> Arc<OnceLock<Instant>> {
+        self.early_head.get_or_insert_default().clone()
+    }
+
+    /// Takes note of a head that went out before there was a leader, if one did. Further calls change nothing.
+    pub fn comforted(&mut self) {
+        let early = self.early_head.as_ref().and_then(|early| early.get()).copied();
+        if let Some(at) = early.filter(|_| self.status.is_none()) {
             self.head_out(200, at.saturating_duration_since(self.started));
         }
     }
@@ -396,6 +405,8 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        // A client that left while it waited may have got its 200 before.
+        self.comforted();
         if self.outcome == Outcome::Cancelled {
             self.left();
         }
@@ -463,21 +474,51 @@ mod tests {
     use super::*;
     use crate::telemetry::metrics::Format;
 
-    #[test]
-    fn a_client_that_leaves_a_broken_stream_is_counted_with_it() {
-        let telemetry = Arc::new(Telemetry {
+    fn telemetry() -> Arc<Telemetry> {
+        Arc::new(Telemetry {
             metrics: crate::testing::metrics(),
             access: ArcSwap::from_pointee(None),
             recent: Recent::new(),
             traces: Traces::off(),
-        });
+        })
+    }
+
+    /// A request to an unknown pool.
+    fn record(telemetry: &Arc<Telemetry>) -> Record {
         let head = http::Request::post("/v1/chat/completions").body(()).unwrap().into_parts().0;
         let id = HeaderValue::from_static("r");
         let mut record = Record::new(telemetry.clone(), &head, [127, 0, 0, 1].into(), &id, Route::ChatCompletions);
         record.pool(&"m".into(), &telemetry.metrics.unknown_pool());
+        record
+    }
+
+    fn shows(telemetry: &Telemetry, lines: &[&str]) {
+        let text = telemetry.metrics.scrape(Format::Prometheus, false);
+        for line in lines {
+            assert!(text.contains(line), "{line} not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_leaves_a_broken_stream_is_counted_with_it() {
+        let telemetry = telemetry();
+        let mut record = record(&telemetry);
         record.broke(ResumeCause::Stalled);
         drop(record);
-        let text = telemetry.metrics.scrape(Format::Prometheus, false);
-        assert!(text.contains(r#"leadgate_resumes_total{cause="stalled",pool="unknown",result="cancelled",way="none"} 1"#), "{text}");
+        shows(&telemetry, &[r#"leadgate_resumes_total{cause="stalled",pool="unknown",result="cancelled",way="none"} 1"#]);
+    }
+
+    #[test]
+    fn a_head_that_went_out_early_is_told_of() {
+        let telemetry = telemetry();
+        let mut record = record(&telemetry);
+        let early = record.early_head();
+        record.comforted();
+        assert_eq!(record.status, None, "it has not gone out");
+        early.set(record.started + Duration::from_millis(5)).unwrap();
+        record.comforted();
+        record.answered(503);
+        record.comforted();
+        assert_eq!((record.status, record.first_byte.is_some()), (Some(503), true), "a later head is not overwritten");
     }
 }

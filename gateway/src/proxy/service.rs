@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -162,13 +163,15 @@ async fn open(caller: &Caller, mut job: Box<Job>) -> Answered {
 }
 
 /// Waits for a leader; after `hold.heartbeat_after` the client gets its head and comments.
-async fn open_or_comfort(caller: &Caller, job: Box<Job>) -> Answered {
+async fn open_or_comfort(caller: &Caller, mut job: Box<Job>) -> Answered {
     let hold = job.settings().hold.clone();
     let kept = Kept::new(&job.gateway.kept);
+    let early_head = job.record.early_head();
     let mut opening = exchange::opening(job);
     let Progress { mut job, result, .. } = match timeout(hold.heartbeat_after, &mut opening).await {
         Ok(progress) => progress,
         Err(_) => {
+            early_head.get_or_init(Instant::now);
             let exchange = Exchange::waiting(exchange::opening_stream(opening), kept, hold.heartbeat_interval, caller.written.clone());
             return comforted(exchange);
         }
