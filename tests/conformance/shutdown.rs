@@ -152,7 +152,11 @@ async fn report_100_an_endless_stream_is_cut_after_the_grace() -> Outcome<()> {
     let refused = whole.answer().await?;
     assert_eq!((refused.status(), refused.code()?.as_str()), (503, "shutting_down"));
     engine.wait_gone(0).await?;
+    // The cut came from the gateway: nobody counts as a client that left.
+    let line = gateway.wait_access("refused").await?;
+    assert_eq!((&line["status"], &line["reason"]), (&503.into(), &"shutting_down".into()), "{line}");
     assert_eq!(gateway.wait(PATIENCE).await?, 1, "{}", gateway.log());
+    assert!(!gateway.log().contains(r#""outcome":"cancelled""#), "{}", gateway.log());
     Ok(())
 }
 

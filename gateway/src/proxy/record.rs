@@ -280,6 +280,8 @@ impl Record {
 
     /// The gateway refuses.
     pub fn refused(&mut self, reject: &Reject) {
+        // A try is open only when the gateway itself ends: it was not the client that gave it up.
+        self.trail.close(AttemptOutcome::Abandoned, reject.code());
         self.answered(reject.status().as_u16());
         self.outcome = Outcome::Refused;
         self.reason = reject.code();
@@ -466,7 +468,12 @@ fn text(of: &Option<Arc<str>>) -> &str {
 
 /// How a running try ended that the gateway gave up.
 fn given_up(code: &'static str) -> AttemptOutcome {
-    if code == "leader_timeout" { AttemptOutcome::Timeout } else { AttemptOutcome::Broken }
+    match code {
+        "leader_timeout" => AttemptOutcome::Timeout,
+        // The gateway's own end.
+        "shutting_down" => AttemptOutcome::Abandoned,
+        _ => AttemptOutcome::Broken,
+    }
 }
 
 #[cfg(test)]
@@ -506,6 +513,23 @@ mod tests {
         record.broke(ResumeCause::Stalled);
         drop(record);
         shows(&telemetry, &[r#"leadgate_resumes_total{cause="stalled",pool="unknown",result="cancelled",way="none"} 1"#]);
+    }
+
+    #[test]
+    fn the_gateways_own_end_is_no_client_that_left() {
+        let telemetry = telemetry();
+        let mut record = record(&telemetry);
+        record.tried(&crate::testing::group(0));
+        // The try is dropped unfinished, as it is when its client leaves.
+        record.gone.set(Instant::now()).unwrap();
+        record.refused(&Reject::ShuttingDown);
+        drop(record);
+        let refused = [
+            r#"leadgate_requests_total{outcome="refused",pool="unknown",route="chat_completions"} 1"#,
+            r#"leadgate_attempts_total{outcome="abandoned",pool="unknown"} 1"#,
+            "leadgate_cancel_delay_seconds_count 0",
+        ];
+        shows(&telemetry, &refused);
     }
 
     #[test]

@@ -131,12 +131,17 @@ async fn routed(
     }
     record.stream = inbound.scanned.stream;
     record.request_bytes = inbound.body.bytes() as u64;
-    let (gateway, version) = (caller.gateway.clone(), inbound.version);
-    let job = Job::new((gateway.clone(), caller.worker), config, inbound, record, entered);
+    let job = Job::new((caller.gateway.clone(), caller.worker), config, inbound, record, entered);
+    open(&caller, job).await
+}
+
+/// [`Job::open`], until the gateway's own end cuts what is still open.
+async fn open_until_cut(job: &mut Job, hold: Hold) -> Result<Opened, Stop> {
+    let (gateway, version) = (job.gateway.clone(), job.inbound.version);
     tokio::select! {
         biased;
-        answer = open(&caller, job) => answer,
-        () = cutting(&gateway, version) => Reject::ShuttingDown.response().map(|body| Either::Left(Full::new(body))),
+        result = job.open(hold) => result,
+        () = cutting(&gateway, version) => Err(Stop::Reject(Reject::ShuttingDown)),
     }
 }
 
@@ -150,11 +155,11 @@ async fn cutting(gateway: &Gateway, version: Version) {
 }
 
 async fn open(caller: &Caller, mut job: Box<Job>) -> Answered {
-    match job.open(Hold::Refuse).await {
+    match open_until_cut(&mut job, Hold::Refuse).await {
         Ok(opened) => respond(caller, job, opened),
         Err(Stop::Reject(reject)) => refused(&mut job.record, &reject),
         Err(Stop::MustHold) if job.streamed() => open_or_comfort(caller, job).await,
-        Err(Stop::MustHold) => match job.open(Hold::Wait).await {
+        Err(Stop::MustHold) => match open_until_cut(&mut job, Hold::Wait).await {
             Ok(opened) => respond(caller, job, opened),
             Err(Stop::Reject(reject)) => refused(&mut job.record, &reject),
             Err(Stop::MustHold) => refused(&mut job.record, &Reject::Internal),

@@ -122,7 +122,7 @@ closed_set! {
         Broken = "broken",
         /// The client went away.
         Cancelled = "cancelled",
-        /// Given up because the group is leaving or lost a member.
+        /// Given up by the gateway: the group is leaving or lost a member, or the gateway itself ends.
         Abandoned = "abandoned",
     }
 }
