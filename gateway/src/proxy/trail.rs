@@ -97,7 +97,7 @@ impl Trail {
         self.close(AttemptOutcome::Abandoned, "");
         self.waited(true);
         let leader = group.leader.as_ref();
-        let span = self.span.attempt(&AttemptBegin {
+        let span = self.span.attempt(|| AttemptBegin {
             model,
             host: leader.map_or("", |l| &l.address.host),
             port: leader.map_or(0, |l| l.address.port),

@@ -79,14 +79,14 @@ fn moved_request(traces: &Traces) -> Vec<HeaderMap> {
     let span = traces.request(begin(&incoming));
     let now = SystemTime::now();
     span.queue_wait(QueueWait { from: now, held: Some(now), to: now + Duration::from_millis(3), released: true });
-    let mut first = span.attempt(&attempt(0, None));
+    let mut first = span.attempt(|| attempt(0, None));
     let mut sent = vec![first.context(&incoming)];
     first.event(AttemptEvent::FirstByte, "");
     first.event(AttemptEvent::FirstToken, "");
     first.event(AttemptEvent::Broken, "connection_lost");
     let replaced = first.reference();
     first.end(AttemptOutcome::Broken, "connection_lost");
-    let mut second = span.attempt(&attempt(1, replaced));
+    let mut second = span.attempt(|| attempt(1, replaced));
     sent.push(second.context(&incoming));
     second.event(AttemptEvent::Resumed, "");
     second.status(200);
@@ -263,7 +263,7 @@ async fn an_unsampled_trace_goes_on_unsampled() {
     let off = [("OTEL_TRACES_SAMPLER", "parentbased_always_on"), ("keep_notable", "false")];
     let check = |traces: &Traces| {
         let incoming = headers("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
-        let sent = traces.request(begin(&incoming)).attempt(&attempt(0, None)).context(&incoming);
+        let sent = traces.request(begin(&incoming)).attempt(|| attempt(0, None)).context(&incoming);
         let parts: Vec<_> = sent["traceparent"].to_str().unwrap().split('-').collect();
         assert_eq!([parts[0], parts[1], parts[3]], ["00", "0af7651916cd43dd8448eb211c80319c", "00"]);
         assert_ne!(parts[2], "b7ad6b7169203331");
@@ -284,7 +284,7 @@ async fn only_sampled_requests_are_looked_at() {
 async fn a_dropped_request_ends_as_cancelled() {
     let drops = |traces: &Traces| {
         let span = traces.request(begin(&HeaderMap::new()));
-        let attempt = span.attempt(&attempt(0, None));
+        let attempt = span.attempt(|| attempt(0, None));
         drop(span);
         drop(attempt);
     };
@@ -314,7 +314,7 @@ fn off_leaves_headers_alone() {
     let incoming = headers(PARENT);
     let span = traces.request(begin(&incoming));
     assert_eq!(span.trace_id(), None);
-    assert!(span.attempt(&attempt(0, None)).context(&incoming).is_empty());
+    assert!(span.attempt(|| attempt(0, None)).context(&incoming).is_empty());
     assert_eq!(trace_id_of(&incoming).as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
 }
 
@@ -322,7 +322,7 @@ fn off_leaves_headers_alone() {
 async fn a_restarted_trace_drops_the_old_state() {
     let check = |traces: &Traces| {
         let incoming = headers("junk");
-        let sent = traces.request(begin(&incoming)).attempt(&attempt(0, None)).context(&incoming);
+        let sent = traces.request(begin(&incoming)).attempt(|| attempt(0, None)).context(&incoming);
         assert!(!sent.contains_key("tracestate"));
         assert!(trace_id_of(&sent).is_some());
     };

@@ -82,12 +82,12 @@ impl RequestSpan {
         }
     }
 
-    /// The CLIENT span of a try at one leader.
-    pub fn attempt(&self, begin: &AttemptBegin<'_>) -> AttemptSpan {
+    /// The CLIENT span of a try at one leader. `begin` is asked only where the span is kept: it reads memory that nothing else of the request does.
+    pub fn attempt<'a>(&self, begin: impl FnOnce() -> AttemptBegin<'a>) -> AttemptSpan {
         let Some(request) = &self.0 else { return AttemptSpan::default() };
         let span = request.shared.ids.new_span_id();
         let recorded = request.state().is_recorded();
-        let kept = recorded.then(|| Box::new(Try::new(span, begin, request.place.sampled, SystemTime::now())));
+        let kept = recorded.then(|| Box::new(Try::new(span, &begin(), request.place.sampled, SystemTime::now())));
         AttemptSpan(Some(Attempt { request: request.clone(), span, kept }))
     }
 
