@@ -2,6 +2,8 @@
 //!
 //! Owns: the marks of one request. Must not: take part in any decision. A request that ends without a verdict was cancelled by its client.
 
+mod end;
+
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,13 +16,11 @@ use crate::proxy::body::RequestBody;
 use crate::proxy::retry::Failure;
 use crate::proxy::trail::Trail;
 use crate::reject::Reject;
-use crate::telemetry::labels::{
-    AttemptOutcome, Direction, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, RetryCause, Route, TokenKind,
-};
-use crate::telemetry::logs::{AccessLog, AccessRecord};
+use crate::telemetry::labels::{AttemptOutcome, Ending, Label, Outcome, ResumeCause, ResumeResult, ResumeWay, RetryCause, Route};
+use crate::telemetry::logs::AccessLog;
 use crate::telemetry::metrics::{GaugeGuard, Metrics, PoolMetrics, StreamTimes};
 use crate::telemetry::recent::{Kind, Note, Recent};
-use crate::telemetry::traces::{RequestEnd, Traces, Usage};
+use crate::telemetry::traces::{Traces, Usage};
 use crate::telemetry::usage;
 
 /// Where records go.
@@ -351,113 +351,6 @@ impl Record {
             trace_id: self.trail.trace_id.clone().unwrap_or_default(),
         };
         self.telemetry.recent.note(kind, note, SystemTime::now());
-    }
-
-    /// Counts the request as ended as it stands, before its record goes: whoever has the answer finds it in the metrics. Once.
-    pub fn count(&mut self) {
-        if !std::mem::replace(&mut self.counted, true) {
-            self.in_flight = None;
-            self.count_after(self.started.elapsed());
-        }
-    }
-
-    fn count_after(&self, whole: Duration) {
-        let unknown;
-        let metrics = match &self.pool {
-            Some(metrics) => metrics,
-            None => {
-                unknown = self.telemetry.metrics.unknown_pool();
-                &unknown
-            }
-        };
-        metrics.request(self.route, self.outcome);
-        metrics.duration(whole);
-        let usage = self.usage;
-        for (kind, count) in
-            [(TokenKind::Prompt, usage.prompt), (TokenKind::Completion, usage.completion), (TokenKind::Cached, usage.cached)]
-        {
-            if let Some(count) = count {
-                metrics.tokens(kind, count);
-            }
-        }
-        metrics.bytes(Direction::Request, self.request_bytes);
-        metrics.bytes(Direction::Response, self.response_bytes);
-        if self.outcome == Outcome::Cancelled {
-            metrics.client_cancelled(self.cancelled);
-        }
-        if self.stream
-            && let Some(ending) = self.ending.or((self.outcome == Outcome::Cancelled).then_some(Ending::ClientGone))
-        {
-            metrics.ending(ending);
-        }
-    }
-}
-
-impl Record {
-    /// The client went away. What it held is dropped before this record: the leader's connection is closed by now.
-    fn left(&mut self) {
-        if self.trail.is_trying() {
-            self.cancelled = self.cancelled.or_else(|| self.gone.get().map(Instant::elapsed));
-        }
-        if let Some(cause) = self.broken.take() {
-            self.resumed(cause, ResumeWay::None, ResumeResult::Cancelled);
-        }
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        // A client that left while it waited may have got its 200 before.
-        self.comforted();
-        if self.outcome == Outcome::Cancelled {
-            self.left();
-        }
-        let whole = self.started.elapsed();
-        if !self.counted {
-            self.count_after(whole);
-        }
-        self.trail.finish(&RequestEnd {
-            status: self.status,
-            outcome: Some(self.outcome),
-            reason: self.reason,
-            request_id: self.request_id.to_str().unwrap_or_default(),
-            pool: text(&self.model),
-            group: text(&self.group),
-            attempts: self.attempts,
-            resumes: self.resumes,
-            first_token: self.first_token,
-            usage: self.usage,
-        });
-        let access = self.telemetry.access.load();
-        let Some(log) = access.as_ref() else { return };
-        log.write(&AccessRecord {
-            request_id: self.request_id.to_str().unwrap_or_default(),
-            trace_id: text(&self.trail.trace_id),
-            client: Some(self.client),
-            method: self.method.as_str(),
-            path: &self.path,
-            protocol: if self.version == Version::HTTP_2 { "HTTP/2.0" } else { "HTTP/1.1" },
-            route: Some(self.route),
-            pool: text(&self.model),
-            model: text(&self.model),
-            group: text(&self.group),
-            status: self.status,
-            outcome: Some(self.outcome),
-            reason: self.reason,
-            ending: self.ending,
-            stream: Some(self.stream),
-            attempts: self.attempts,
-            resumes: self.resumes,
-            queue: self.queue,
-            first_byte: self.first_byte,
-            first_token: self.first_token,
-            duration: Some(whole),
-            request_bytes: Some(self.request_bytes),
-            response_bytes: Some(self.response_bytes),
-            prompt_tokens: self.usage.prompt,
-            completion_tokens: self.usage.completion,
-            cached_tokens: self.usage.cached,
-        });
     }
 }
 
