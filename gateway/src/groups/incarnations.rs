@@ -80,7 +80,7 @@ impl Incarnations {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn bring(&self, states: &mut States, group: &ReplicaGroup, now: SystemTime) {
+    fn bring(&self, states: &mut States, group: &Arc<ReplicaGroup>, now: SystemTime) {
         match states.get(&group.id).cloned().or_else(|| self.come_back(&group.id)) {
             Some(state) => {
                 state.update(group, now);

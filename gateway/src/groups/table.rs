@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use config::{Config, PoolSettings};
-use discovery::snapshot::{GroupId, Outlook, Pool, ReplicaGroup, Snapshot};
+use discovery::snapshot::{GroupId, Outlook, Pool, Snapshot};
 use tokio::sync::watch;
 
 use crate::groups::budget::RetryBudget;
@@ -18,15 +18,6 @@ use crate::groups::incarnations::{Incarnations, States};
 use crate::groups::queue::Queue;
 use crate::groups::state::GroupState;
 use crate::telemetry::metrics::{Metrics, PoolMetrics};
-
-/// A group that takes new requests as far as discovery knows.
-#[derive(Debug, Clone)]
-pub struct Candidate {
-    /// As published.
-    pub group: Arc<ReplicaGroup>,
-    /// Its run-time state.
-    pub state: Arc<GroupState>,
-}
 
 /// What a pool keeps from snapshot to snapshot.
 #[derive(Debug)]
@@ -66,21 +57,21 @@ pub struct PoolEntry {
     pub state: Arc<PoolState>,
     /// State of each of the pool's groups, in their order.
     pub(super) members: Vec<Arc<GroupState>>,
-    /// Serving, and not about to go.
-    pub preferred: Vec<Candidate>,
-    /// Serving, but likely the next to be replaced.
-    pub next_to_go: Vec<Candidate>,
+    /// Take new requests as far as discovery knows, and are not about to go.
+    pub preferred: Vec<Arc<GroupState>>,
+    /// Take new requests, but are likely the next to be replaced.
+    pub next_to_go: Vec<Arc<GroupState>>,
 }
 
 impl PoolEntry {
     /// Serving groups that our own observations trust.
     pub fn available(&self) -> usize {
-        self.preferred.iter().chain(&self.next_to_go).filter(|c| c.state.trusted()).count()
+        self.preferred.iter().chain(&self.next_to_go).filter(|group| group.trusted()).count()
     }
 
     /// At least one.
     pub fn any_available(&self) -> bool {
-        self.preferred.iter().chain(&self.next_to_go).any(|c| c.state.trusted())
+        self.preferred.iter().chain(&self.next_to_go).any(|group| group.trusted())
     }
 }
 
@@ -197,8 +188,9 @@ fn entry(pool: &Arc<Pool>, settings: &Arc<PoolSettings>, state: &Arc<PoolState>,
     // Every group of the snapshot has a state, so this drops none.
     let members: Vec<_> = pool.groups.iter().filter_map(|group| groups.get(&group.id).cloned()).collect();
     let serving = pool.groups.iter().zip(&members).filter(|(group, _)| group.serving());
-    let candidates = serving.map(|(group, state)| Candidate { group: group.clone(), state: state.clone() });
-    let (next_to_go, preferred) = candidates.partition(|candidate| candidate.group.next_to_go);
+    let (next_to_go, preferred): (Vec<_>, Vec<_>) = serving.partition(|(group, _)| group.next_to_go);
+    let states = |groups: Vec<(_, &Arc<GroupState>)>| groups.into_iter().map(|(_, state)| state.clone()).collect();
+    let (preferred, next_to_go) = (states(preferred), states(next_to_go));
     PoolEntry { pool: pool.clone(), settings: settings.clone(), state: state.clone(), members, preferred, next_to_go }
 }
 

@@ -1,3 +1,5 @@
+use discovery::snapshot::ReplicaGroup;
+
 use super::*;
 use crate::telemetry::metrics::MOST_POOLS;
 use crate::testing;

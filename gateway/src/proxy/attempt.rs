@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::Gateway;
 use crate::groups::permits::Permit;
-use crate::groups::table::Candidate;
+use crate::groups::state::GroupState;
 use crate::proxy::body::RequestBody;
 use crate::reject::Clock;
 use crate::telemetry::labels::Side;
@@ -75,23 +75,23 @@ pub enum NotSent {
     Closed(String),
 }
 
-/// Tries `request` at `candidate`. Dropping the future closes the connection and releases the permit.
-pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSettings, request: Outbound<'_>) -> Outcome {
-    let permit = Permit::take(&candidate.state);
-    let mut reused = candidate.state.idle.take(place.worker);
+/// Tries `request` at `group`. Dropping the future closes the connection and releases the permit.
+pub async fn run(place: Place<'_>, group: &Arc<GroupState>, settings: &PoolSettings, request: Outbound<'_>) -> Outcome {
+    let permit = Permit::take(group);
+    let mut reused = group.idle.take(place.worker);
     loop {
         let pooled = reused.is_some();
         let mut link = match reused.take() {
             Some(link) => link,
             // Boxed: most requests need none, and its future is large.
-            None => match Box::pin(dial(place.gateway, candidate, settings)).await {
+            None => match Box::pin(dial(place.gateway, group, settings)).await {
                 Ok(link) => link,
                 Err(error) => return Outcome::NotSent(error),
             },
         };
         let answer = {
             let send = pin!(link.send(&request.head, request.body));
-            match watched(send, candidate, settings, request.deadline).await {
+            match watched(send, group, settings, request.deadline).await {
                 Ok(answer) => answer,
                 Err(outcome) => return outcome,
             }
@@ -106,8 +106,9 @@ pub async fn run(place: Place<'_>, candidate: &Candidate, settings: &PoolSetting
     }
 }
 
-async fn dial(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings) -> Result<Link, NotSent> {
-    let Some(leader) = &candidate.group.leader else { return Err(NotSent::Closed("the group has no leader address".to_owned())) };
+async fn dial(gateway: &Gateway, group: &Arc<GroupState>, settings: &PoolSettings) -> Result<Link, NotSent> {
+    let published = group.published();
+    let Some(leader) = &published.leader else { return Err(NotSent::Closed("the group has no leader address".to_owned())) };
     let conn = gateway.dialer.connect(&leader.address, &settings.tls, settings.clocks.connect).await.map_err(NotSent::Dial)?;
     let open = gateway.telemetry.metrics.connection(Side::Upstream);
     Ok(Link::new(conn, open))
@@ -116,13 +117,13 @@ async fn dial(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings)
 /// Waits for `answer` with the clock, and with an eye on the group: silence of a group that is leaving or broken is a loss.
 pub async fn watched<T>(
     mut answer: Pin<&mut impl Future<Output = T>>,
-    candidate: &Candidate,
+    group: &Arc<GroupState>,
     settings: &PoolSettings,
     deadline: (Instant, Clock),
 ) -> Result<T, Outcome> {
     loop {
-        let changed = pin!(candidate.state.changed().notified());
-        let lost = candidate.state.lost_after(settings.resume.stall);
+        let changed = pin!(group.changed().notified());
+        let lost = group.lost_after(settings.resume.stall);
         tokio::select! {
             biased;
             answer = &mut answer => return Ok(answer),
@@ -140,8 +141,9 @@ fn started(head: Parts, link: Link, permit: Permit, worker: usize) -> Outcome {
 }
 
 /// Whether a new connection to the same incarnation fails: proof that a try that was cut or fell silent can do nothing any more.
-pub async fn refuses(gateway: &Gateway, candidate: &Candidate, settings: &PoolSettings) -> bool {
-    let Some(leader) = &candidate.group.leader else { return true };
+pub async fn refuses(gateway: &Gateway, group: &Arc<GroupState>, settings: &PoolSettings) -> bool {
+    let published = group.published();
+    let Some(leader) = &published.leader else { return true };
     matches!(
         gateway.dialer.connect(&leader.address, &settings.tls, settings.clocks.connect).await,
         Err(DialError::Refused | DialError::Timeout(_) | DialError::Unreachable)

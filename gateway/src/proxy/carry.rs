@@ -2,6 +2,7 @@
 //!
 //! Owns: the loop between plan, question and attempt, and its bounds. Must not: read events (`resume` does) or decide what is exact.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use http::uri::PathAndQuery;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::groups::queue::Grant;
-use crate::groups::table::Candidate;
+use crate::groups::state::GroupState;
 use crate::proxy::attempt::{Outcome, Started};
 use crate::proxy::body::RequestBody;
 use crate::proxy::job::Job;
@@ -36,7 +37,7 @@ pub struct Break {
     /// In words.
     pub why: String,
     /// Where it ran.
-    pub from: Candidate,
+    pub from: Arc<GroupState>,
 }
 
 /// How it goes on.
@@ -49,7 +50,7 @@ pub enum Carried {
 }
 
 /// A leader that was chosen for the steps of one break.
-type Chosen = (Candidate, std::sync::Arc<config::PoolSettings>, Option<Grant>);
+type Chosen = (Arc<GroupState>, Arc<config::PoolSettings>, Option<Grant>);
 
 /// Carries the stream on, or says why not.
 pub async fn on(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carried, Reject> {
@@ -60,7 +61,7 @@ pub async fn on(job: &mut Job, watch: &mut Watch, broke: Break) -> Result<Carrie
         // The way did not work; the leader did. Another way, at the same leader too, is no further move.
         Cause::Differed | Cause::Unreadable => true,
         Cause::Cut | Cause::Stall | Cause::Gone | Cause::EngineError | Cause::Abort | Cause::NoFinish => {
-            job.may_move(&broke.from, broke.from.state.signs().leaving())
+            job.may_move(&broke.from, broke.from.signs().leaving())
         }
     };
     let cause = label(broke.cause);
@@ -131,11 +132,10 @@ async fn leader(job: &mut Job, chosen: &mut Option<Chosen>) -> Result<Chosen, Re
 }
 
 /// `None`: the leader cannot say.
-async fn ask(job: &Job, (candidate, settings, _): &Chosen, question: &Ask) -> Option<Bytes> {
+async fn ask(job: &Job, (group, settings, _): &Chosen, question: &Ask) -> Option<Bytes> {
     let body = RequestBody::from_bytes(question.body.clone());
     let deadline = (Instant::now() + ASK_TIMEOUT, Clock::Response);
-    let Outcome::Started(mut started) = job.send(candidate, settings, (&PathAndQuery::from_static(Ask::PATH), &body), deadline).await
-    else {
+    let Outcome::Started(mut started) = job.send(group, settings, (&PathAndQuery::from_static(Ask::PATH), &body), deadline).await else {
         return None;
     };
     short_answer(&mut started).await.filter(|_| started.head.status.is_success())
@@ -148,30 +148,30 @@ enum Sent {
 }
 
 async fn send(job: &mut Job, watch: &mut Watch, leader: Chosen, resend: Resend, broke: &Break) -> Result<Sent, Reject> {
-    let (candidate, settings, grant) = leader;
+    let (group, settings, grant) = leader;
     let path = resend.path.map_or_else(|| job.inbound.target.clone(), PathAndQuery::from_static);
     let body = RequestBody::from_bytes(resend.body.clone());
     let sent = Instant::now();
     let deadline = (sent + settings.clocks.first_event, Clock::FirstEvent);
-    let outcome = job.send(&candidate, &settings, (&path, &body), deadline).await;
+    let outcome = job.send(&group, &settings, (&path, &body), deadline).await;
     let Outcome::Started(mut started) = outcome else {
         let timed_out = matches!(outcome, Outcome::TimedOut(_));
-        let reject = job.give_up_on(&candidate, outcome);
+        let reject = job.give_up_on(&group, outcome);
         // What broke here has reached nobody; but a healthy leader that is only late is not asked twice.
         return if timed_out { Err(reject) } else { Ok(Sent::Again(None)) };
     };
     if started.head.status.is_success() && is_event_stream(&started.head) {
-        let moved = !std::sync::Arc::ptr_eq(&candidate.state, &broke.from.state);
+        let moved = !Arc::ptr_eq(&group, &broke.from);
         watch.begin(resend, moved);
-        return Ok(Sent::Opened(Opened { candidate, settings, grant, sent, answer: Answer::Running { started, prefix: Bytes::new() } }));
+        return Ok(Sent::Opened(Opened { group, settings, grant, sent, answer: Answer::Running { started, prefix: Bytes::new() } }));
     }
     let status = started.head.status.as_u16();
     let Some(answer) = short_answer(&mut started).await else {
-        job.give_up_on(&candidate, Outcome::Cut("its answer broke off".to_owned()));
+        job.give_up_on(&group, Outcome::Cut("its answer broke off".to_owned()));
         return Ok(Sent::Again(None));
     };
     match watch.stream().refused(&resend, status, &answer) {
-        Next::PlanAgain => Ok(Sent::Again(Some((candidate, settings, grant)))),
+        Next::PlanAgain => Ok(Sent::Again(Some((group, settings, grant)))),
         Next::OtherLeader if status == 503 => {
             // Full, not broken. The others may be full too: wait, and ask whoever is lightest then.
             drop(grant);
@@ -179,7 +179,7 @@ async fn send(job: &mut Job, watch: &mut Watch, leader: Chosen, resend: Resend, 
             Ok(Sent::Again(None))
         }
         Next::OtherLeader => {
-            job.exclude(&candidate);
+            job.exclude(&group);
             Ok(Sent::Again(None))
         }
     }

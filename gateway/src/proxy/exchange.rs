@@ -195,7 +195,7 @@ impl Exchange {
         match opened.answer {
             Answer::Running { started, prefix } => {
                 job.record.joined(started.head.status.as_u16());
-                let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, true));
+                let relay = Relay::new((*started, prefix), opened.group, opened.settings, opened.grant, (opened.sent, true));
                 let comment = self.broke.is_some() && relay.settings.resume.comment && self.at_boundary;
                 self.state = State::Relaying(Box::new(relay));
                 self.look_for_drain();
@@ -230,7 +230,7 @@ impl Exchange {
 
     fn look_for_drain(&mut self) {
         let State::Relaying(relay) = &self.state else { return };
-        if let Some(job) = self.job.as_mut().filter(|_| relay.candidate.state.signs().leaving()) {
+        if let Some(job) = self.job.as_mut().filter(|_| relay.group.signs().leaving()) {
             job.record.draining();
         }
     }
@@ -269,13 +269,13 @@ impl Exchange {
 
     fn broken(&mut self, cause: Cause, why: String) -> Option<Bytes> {
         let State::Relaying(relay) = std::mem::replace(&mut self.state, State::Done) else { return None };
-        let from = relay.candidate.clone();
+        let from = relay.group.clone();
         // The connection is closed now: this is what lets a stopped engine exit (engine fact 4).
         drop(relay);
         let mut job = self.job.take()?;
         job.record.broke(carry::label(cause));
         if let Some(fault) = fault_of(cause) {
-            job.gateway.fault(&from.state, fault);
+            job.gateway.fault(&from, fault);
         }
         let Some(mut watch) = self.watch.take() else {
             self.job = Some(job);

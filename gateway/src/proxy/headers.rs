@@ -2,6 +2,7 @@
 //!
 //! Owns: hop-by-hop rules (RFC 9110 7.6.1), `Via`, `Host`, cookies from HTTP/2, the request id. Must not: know leaders or bodies.
 
+use discovery::snapshot::GroupKey;
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -110,6 +111,12 @@ pub fn downward(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name.as_str());
     }
+}
+
+/// The group's key as a value of [`X_LEADGATE_GROUP`]. Made for each answer: the key's text is read for the access log anyway, and a value that is
+/// shared has its count elsewhere, cold when there are many leaders.
+pub fn group(key: &GroupKey) -> HeaderValue {
+    HeaderValue::from_str(&key.0).unwrap_or_else(|_| HeaderValue::from_static("unprintable"))
 }
 
 /// The same value in memory of its own.

@@ -16,7 +16,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::gateway::{Entered, Gateway};
 use crate::groups::permits::Permit;
 use crate::groups::queue::{Bounds, Grant, Priority};
-use crate::groups::table::{Candidate, PoolEntry};
+use crate::groups::state::GroupState;
+use crate::groups::table::PoolEntry;
 use crate::proxy::admit::{self, Need, Ticket};
 use crate::proxy::attempt::{self, NotSent, Outbound, Outcome, Place, Started};
 use crate::proxy::body::RequestBody;
@@ -112,8 +113,8 @@ impl Job {
         let mut last: Option<Result<Opened, Reject>> = None;
         loop {
             let ticket = self.ticket(hold).await?;
-            let candidate = pick::pick(&ticket.entry, &self.tried, &mut self.gateway.dice.draw()).cloned();
-            let Some(candidate) = candidate else {
+            let group = pick::pick(&ticket.entry, &self.tried, &mut self.gateway.dice.draw()).cloned();
+            let Some(group) = group else {
                 return last.unwrap_or_else(|| Err(admit::no_serving_group(&ticket.entry))).map_err(Stop::Reject);
             };
             let settings = ticket.entry.settings.clone();
@@ -121,30 +122,30 @@ impl Job {
                 ticket.entry.state.budget.earn(&settings.retry);
             }
             self.tries.attempts += 1;
-            self.record.tried(&candidate.group);
-            let failed = match self.attempt(&candidate, settings, ticket.grant).await {
+            self.record.tried(&group);
+            let failed = match self.attempt(&group, settings, ticket.grant).await {
                 Ok(opened) => return Ok(opened),
                 Err(failed) => failed,
             };
             self.record.failed(failed.failure, failed.status());
             // Boxed, like all that is rare: what a future may need, each request has to hold.
-            let again = Box::pin(self.may_try_again(&ticket.entry.clone(), &candidate, failed.failure)).await;
-            tracing::info!(group = %candidate.group.key, failure = failed.failure.as_str(), again, "attempt failed");
+            let again = Box::pin(self.may_try_again(&ticket.entry.clone(), &group, failed.failure)).await;
+            tracing::info!(group = %group.key, failure = failed.failure.as_str(), again, "attempt failed");
             if !again {
                 return failed.instead.map_err(Stop::Reject);
             }
-            self.tried.push(Tried::now(&candidate.state));
+            self.tried.push(Tried::now(&group));
             last = Some(failed.instead);
         }
     }
 
     /// Tries again after an answer that had begun broke before the client saw an event; `instead`: what the client gets if that is not allowed.
-    pub async fn again(&mut self, candidate: Candidate, failure: Failure, instead: Reject) -> Result<Opened, Stop> {
+    pub async fn again(&mut self, group: Arc<GroupState>, failure: Failure, instead: Reject) -> Result<Opened, Stop> {
         let Some(entry) = self.target.as_ref().map(|target| target.entry.clone()) else { return Err(Stop::Reject(instead)) };
-        if !self.may_try_again(&entry, &candidate, failure).await {
+        if !self.may_try_again(&entry, &group, failure).await {
             return Err(Stop::Reject(instead));
         }
-        self.tried.push(Tried::now(&candidate.state));
+        self.tried.push(Tried::now(&group));
         self.open(Hold::Wait).await
     }
 
@@ -223,68 +224,68 @@ impl Job {
         }
     }
 
-    async fn attempt(&mut self, candidate: &Candidate, settings: Arc<PoolSettings>, grant: Option<Grant>) -> Result<Opened, Failed> {
+    async fn attempt(&mut self, group: &Arc<GroupState>, settings: Arc<PoolSettings>, grant: Option<Grant>) -> Result<Opened, Failed> {
         let sent = Instant::now();
         let clock = if self.streamed() {
             (sent + settings.clocks.first_event, Clock::FirstEvent)
         } else {
             (sent + settings.clocks.response, Clock::Response)
         };
-        let outcome = self.send(candidate, &settings, (&self.inbound.target, self.first_body.as_ref().unwrap_or(&self.body)), clock).await;
-        let Outcome::Started(started) = outcome else { return Err(self.failed(candidate, outcome)) };
+        let outcome = self.send(group, &settings, (&self.inbound.target, self.first_body.as_ref().unwrap_or(&self.body)), clock).await;
+        let Outcome::Started(started) = outcome else { return Err(self.failed(group, outcome)) };
         let answer = Answer::Running { started, prefix: Bytes::new() };
-        self.read_on(Opened { candidate: candidate.clone(), settings, grant, sent, answer }, clock).await
+        self.read_on(Opened { group: group.clone(), settings, grant, sent, answer }, clock).await
     }
 
     /// One try with this path and body.
     pub(super) async fn send(
         &self,
-        candidate: &Candidate,
+        group: &Arc<GroupState>,
         settings: &PoolSettings,
         (target, body): (&PathAndQuery, &RequestBody),
         deadline: (Instant, Clock),
     ) -> Outcome {
         let request = Outbound { head: self.head(settings, target, body), body, deadline };
-        let run = pin!(attempt::run(Place { gateway: &self.gateway, worker: self.worker }, candidate, settings, request));
+        let run = pin!(attempt::run(Place { gateway: &self.gateway, worker: self.worker }, group, settings, request));
         gone::noted(&self.record.gone, run).await
     }
 
-    fn failed(&self, candidate: &Candidate, outcome: Outcome) -> Failed {
+    fn failed(&self, group: &Arc<GroupState>, outcome: Outcome) -> Failed {
         match outcome {
-            Outcome::NotSent(why) => self.not_sent(candidate, &why),
-            Outcome::Cut(why) => self.lost(candidate, Fault::Reset, Reject::UpstreamReset(why)),
-            Outcome::Silent => self.lost(candidate, Fault::Hang, Reject::UpstreamReset(SILENT.to_owned())),
+            Outcome::NotSent(why) => self.not_sent(group, &why),
+            Outcome::Cut(why) => self.lost(group, Fault::Reset, Reject::UpstreamReset(why)),
+            Outcome::Silent => self.lost(group, Fault::Hang, Reject::UpstreamReset(SILENT.to_owned())),
             Outcome::TimedOut(clock) => Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock)),
             Outcome::Started(_) => Failed::new(Failure::Clock, Reject::Internal),
         }
     }
 
     /// Reports what a failed try says of the leader, and never takes it again for this request.
-    pub(super) fn give_up_on(&mut self, candidate: &Candidate, outcome: Outcome) -> Reject {
-        let failed = self.failed(candidate, outcome);
+    pub(super) fn give_up_on(&mut self, group: &Arc<GroupState>, outcome: Outcome) -> Reject {
+        let failed = self.failed(group, outcome);
         self.record.failed(failed.failure, failed.status());
-        self.tried.push(Tried::now(&candidate.state));
+        self.tried.push(Tried::now(group));
         failed.instead.err().unwrap_or(Reject::Internal)
     }
 
     /// Never takes this leader again for this request, unless it is proven anew.
-    pub(super) fn exclude(&mut self, candidate: &Candidate) {
-        self.tried.push(Tried::now(&candidate.state));
+    pub(super) fn exclude(&mut self, group: &Arc<GroupState>) {
+        self.tried.push(Tried::now(group));
     }
 
     /// A leader that carries a broken stream on; waits for its turn among others that broke.
-    pub(super) async fn next_leader(&mut self) -> Result<(Candidate, Arc<PoolSettings>, Option<Grant>), Reject> {
+    pub(super) async fn next_leader(&mut self) -> Result<(Arc<GroupState>, Arc<PoolSettings>, Option<Grant>), Reject> {
         let Some(model) = self.model().cloned() else { return Err(Reject::Internal) };
         if admit::at_once(&self.gateway, &model).is_none() {
             self.record.held(false);
         }
         let since = Instant::now();
         let mut changed = self.gateway.tables.subscribe();
-        let (candidate, ticket) = loop {
+        let (group, ticket) = loop {
             let need = Need { model: model.clone(), priority: Priority::Resume, stream: true, bytes: 0, since };
             let ticket = admit::wait(&self.gateway, need).await?;
-            if let Some(candidate) = pick::pick(&ticket.entry, &self.tried, &mut self.gateway.dice.draw()) {
-                break (candidate.clone(), ticket);
+            if let Some(group) = pick::pick(&ticket.entry, &self.tried, &mut self.gateway.dice.draw()) {
+                break (group.clone(), ticket);
             }
             // Those that serve have failed this stream. It waits for another one, as it would if none served.
             let deadline = since + ticket.entry.settings.hold.timeout;
@@ -295,14 +296,14 @@ impl Job {
             }
         };
         self.tries.attempts += 1;
-        self.record.tried(&candidate.group);
-        Ok((candidate, ticket.entry.settings.clone(), ticket.grant))
+        self.record.tried(&group);
+        Ok((group, ticket.entry.settings.clone(), ticket.grant))
     }
 
-    /// A stream broke at `candidate`: is another move allowed? Leaders tried at earlier breaks count no longer.
-    pub(super) fn may_move(&mut self, candidate: &Candidate, planned: bool) -> bool {
+    /// A stream broke at `group`: is another move allowed? Leaders tried at earlier breaks count no longer.
+    pub(super) fn may_move(&mut self, group: &Arc<GroupState>, planned: bool) -> bool {
         self.tried.clear();
-        self.tried.push(Tried::now(&candidate.state));
+        self.tried.push(Tried::now(group));
         self.tries.may_move(!planned, u32::MAX)
     }
 
@@ -342,17 +343,17 @@ impl Job {
         head.finish(body.bytes())
     }
 
-    fn not_sent(&self, candidate: &Candidate, why: &NotSent) -> Failed {
+    fn not_sent(&self, group: &Arc<GroupState>, why: &NotSent) -> Failed {
         let words = match why {
             NotSent::Dial(error) => error.to_string(),
             NotSent::Closed(error) => error.clone(),
         };
-        self.gateway.fault(&candidate.state, Fault::Refused);
+        self.gateway.fault(group, Fault::Refused);
         Failed::new(Failure::NotSent, Reject::UpstreamConnect(words))
     }
 
-    fn lost(&self, candidate: &Candidate, fault: Fault, reject: Reject) -> Failed {
-        self.gateway.fault(&candidate.state, fault);
+    fn lost(&self, group: &Arc<GroupState>, fault: Fault, reject: Reject) -> Failed {
+        self.gateway.fault(group, fault);
         Failed::new(Failure::Unknown, reject)
     }
 
@@ -368,10 +369,10 @@ impl Job {
 
     async fn gather(&mut self, mut opened: Opened, clock: (Instant, Clock)) -> Result<Opened, Failed> {
         let Answer::Running { mut started, .. } = opened.answer else { return Ok(opened) };
-        let candidate = opened.candidate.clone();
+        let group = opened.group.clone();
         let watched = {
             let whole = pin!(whole::gather(&mut started));
-            let watched = pin!(attempt::watched(whole, &candidate, &opened.settings, clock));
+            let watched = pin!(attempt::watched(whole, &group, &opened.settings, clock));
             gone::noted(&self.record.gone, watched).await
         };
         let body = match watched {
@@ -380,9 +381,9 @@ impl Job {
                 opened.answer = Answer::Running { started, prefix };
                 return Ok(opened);
             }
-            Ok(Gathered::Cut(why)) => return Err(self.lost(&candidate, Fault::Reset, Reject::UpstreamReset(why))),
+            Ok(Gathered::Cut(why)) => return Err(self.lost(&group, Fault::Reset, Reject::UpstreamReset(why))),
             Err(Outcome::TimedOut(clock)) => return Err(Failed::new(Failure::Clock, Reject::UpstreamTimeout(clock))),
-            Err(_) => return Err(self.lost(&candidate, Fault::Hang, Reject::UpstreamReset(SILENT.to_owned()))),
+            Err(_) => return Err(self.lost(&group, Fault::Hang, Reject::UpstreamReset(SILENT.to_owned()))),
         };
         let says = whole::judge(started.head.status, &body);
         let Started { head, permit, .. } = *started;
@@ -395,13 +396,13 @@ impl Job {
         }
     }
 
-    async fn may_try_again(&mut self, entry: &PoolEntry, candidate: &Candidate, failure: Failure) -> bool {
-        let mut evidence = Evidence { signs: candidate.state.signs(), refuses: None };
+    async fn may_try_again(&mut self, entry: &PoolEntry, group: &Arc<GroupState>, failure: Failure) -> bool {
+        let mut evidence = Evidence { signs: group.signs(), refuses: None };
         let mut verdict = retry::judge(failure, evidence);
         if verdict == Verdict::Verify {
-            evidence.refuses = Some(attempt::refuses(&self.gateway, candidate, &entry.settings).await);
+            evidence.refuses = Some(attempt::refuses(&self.gateway, group, &entry.settings).await);
             // Discovery may have learned more meanwhile.
-            evidence.signs = candidate.state.signs();
+            evidence.signs = group.signs();
             verdict = retry::judge(failure, evidence);
         }
         let Verdict::Again { unplanned } = verdict else { return false };

@@ -10,7 +10,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
 use crate::groups::queue::Grant;
-use crate::groups::table::Candidate;
+use crate::groups::state::GroupState;
 use crate::proxy::attempt::Started;
 use crate::reject::Reject;
 
@@ -36,7 +36,7 @@ pub enum Stop {
 #[derive(Debug)]
 pub struct Opened {
     /// Who answers.
-    pub candidate: Candidate,
+    pub group: Arc<GroupState>,
     /// How the pool is configured.
     pub settings: Arc<PoolSettings>,
     /// Slot in the release window, if the request waited.

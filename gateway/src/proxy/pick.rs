@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rand::Rng;
 
 use crate::groups::state::GroupState;
-use crate::groups::table::{Candidate, PoolEntry};
+use crate::groups::table::PoolEntry;
 
 /// A leader that a request has been at. It may be taken again only when it has been proven anew since.
 #[derive(Debug, Clone)]
@@ -32,25 +32,25 @@ impl Tried {
 const DRAWS: usize = 4;
 
 /// The leader for a request that has already been at `tried`. `None`: no other is there to take it.
-pub fn pick<'a>(entry: &'a PoolEntry, tried: &[Tried], rng: &mut impl Rng) -> Option<&'a Candidate> {
+pub fn pick<'a>(entry: &'a PoolEntry, tried: &[Tried], rng: &mut impl Rng) -> Option<&'a Arc<GroupState>> {
     best_of(&entry.preferred, tried, rng).or_else(|| best_of(&entry.next_to_go, tried, rng))
 }
 
-fn best_of<'a>(candidates: &'a [Candidate], tried: &[Tried], rng: &mut impl Rng) -> Option<&'a Candidate> {
-    let fit = |candidate: &&Candidate| candidate.state.trusted() && !tried.iter().any(|t| t.excludes(&candidate.state));
+fn best_of<'a>(candidates: &'a [Arc<GroupState>], tried: &[Tried], rng: &mut impl Rng) -> Option<&'a Arc<GroupState>> {
+    let fit = |group: &&Arc<GroupState>| group.trusted() && !tried.iter().any(|t| t.excludes(group));
     if candidates.len() <= 2 {
         return lighter(candidates.iter().filter(fit), rng);
     }
-    let mut drawn: [Option<&Candidate>; 2] = [None, None];
+    let mut drawn: [Option<&Arc<GroupState>>; 2] = [None, None];
     for _ in 0..DRAWS {
-        let candidate = &candidates[rng.random_range(0..candidates.len())];
-        if !fit(&candidate) || drawn[0].is_some_and(|first| Arc::ptr_eq(&first.state, &candidate.state)) {
+        let group = &candidates[rng.random_range(0..candidates.len())];
+        if !fit(&group) || drawn[0].is_some_and(|first| Arc::ptr_eq(first, group)) {
             continue;
         }
         if drawn[0].is_none() {
-            drawn[0] = Some(candidate);
+            drawn[0] = Some(group);
         } else {
-            drawn[1] = Some(candidate);
+            drawn[1] = Some(group);
             break;
         }
     }
@@ -61,11 +61,11 @@ fn best_of<'a>(candidates: &'a [Candidate], tried: &[Tried], rng: &mut impl Rng)
     }
 }
 
-fn lighter<'a>(fit: impl Iterator<Item = &'a Candidate>, rng: &mut impl Rng) -> Option<&'a Candidate> {
-    let mut best: Option<(&Candidate, u64)> = None;
+fn lighter<'a>(fit: impl Iterator<Item = &'a Arc<GroupState>>, rng: &mut impl Rng) -> Option<&'a Arc<GroupState>> {
+    let mut best: Option<(&Arc<GroupState>, u64)> = None;
     let mut ties = 1u32;
-    for candidate in fit {
-        let load = load(&candidate.state);
+    for group in fit {
+        let load = load(group);
         match best {
             Some((_, least)) if load > least => continue,
             Some((_, least)) if load == least => {
@@ -76,9 +76,9 @@ fn lighter<'a>(fit: impl Iterator<Item = &'a Candidate>, rng: &mut impl Rng) -> 
             }
             _ => ties = 1,
         }
-        best = Some((candidate, load));
+        best = Some((group, load));
     }
-    best.map(|(candidate, _)| candidate)
+    best.map(|(group, _)| group)
 }
 
 /// Running requests, multiplied for each server error in a row.
@@ -106,8 +106,8 @@ mod tests {
         let mut rng = SmallRng::seed_from_u64(7);
         let mut seen = HashMap::new();
         for _ in 0..picks {
-            if let Some(candidate) = pick(entry, tried, &mut rng) {
-                *seen.entry(candidate.group.key.to_string()).or_default() += 1;
+            if let Some(group) = pick(entry, tried, &mut rng) {
+                *seen.entry(group.key.to_string()).or_default() += 1;
             }
         }
         seen
@@ -125,22 +125,22 @@ mod tests {
     #[test]
     fn the_lighter_of_two_wins_and_failing_fast_is_not_light() {
         let entry = entry(2);
-        let busy = Permit::take(&entry.preferred[0].state);
+        let busy = Permit::take(&entry.preferred[0]);
         assert_eq!(spread(&entry, &[], 100).len(), 1);
         drop(busy);
-        entry.preferred[1].state.health.server_error(0);
-        let _busy: Vec<_> = (0..5).map(|_| Permit::take(&entry.preferred[0].state)).collect();
-        assert_eq!(spread(&entry, &[], 100), HashMap::from([(entry.preferred[0].group.key.to_string(), 100)]));
+        entry.preferred[1].health.server_error(0);
+        let _busy: Vec<_> = (0..5).map(|_| Permit::take(&entry.preferred[0])).collect();
+        assert_eq!(spread(&entry, &[], 100), HashMap::from([(entry.preferred[0].key.to_string(), 100)]));
     }
 
     #[test]
     fn tried_and_distrusted_leaders_are_left_out() {
         let entry = entry(3);
-        let tried = [Tried::now(&entry.preferred[0].state)];
-        assert!(!spread(&entry, &tried, 300).contains_key(&entry.preferred[0].group.key.to_string()));
-        entry.preferred[1].state.health.fault(entry.preferred[1].state.proof());
+        let tried = [Tried::now(&entry.preferred[0])];
+        assert!(!spread(&entry, &tried, 300).contains_key(&entry.preferred[0].key.to_string()));
+        entry.preferred[1].health.fault(entry.preferred[1].proof());
         assert_eq!(spread(&entry, &tried, 300).len(), 1);
-        entry.preferred[2].state.health.fault(entry.preferred[2].state.proof());
+        entry.preferred[2].health.fault(entry.preferred[2].proof());
         assert!(spread(&entry, &tried, 10).is_empty());
     }
 }

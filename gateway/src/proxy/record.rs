@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use discovery::snapshot::ReplicaGroup;
 use http::{HeaderMap, HeaderValue, Method, Version};
 
+use crate::groups::state::GroupState;
 use crate::proxy::body::RequestBody;
 use crate::proxy::retry::Failure;
 use crate::proxy::trail::Trail;
@@ -145,7 +145,7 @@ impl Record {
     }
 
     /// A leader is about to be tried, for the first time or again.
-    pub fn tried(&mut self, group: &ReplicaGroup) {
+    pub fn tried(&mut self, group: &GroupState) {
         self.attempts += 1;
         self.gone.take();
         self.group = Some(group.key.0.clone());
@@ -157,7 +157,7 @@ impl Record {
             }
         }
         let metrics = self.pool.as_ref();
-        self.trail.tried(text(&self.model), group, self.stream, metrics);
+        self.trail.tried(self.model.as_ref(), group, self.stream, metrics);
     }
 
     /// Bytes of the answer's body go out; usage is read from them where they tell it.
@@ -412,7 +412,7 @@ mod tests {
     fn the_gateways_own_end_is_no_client_that_left() {
         let telemetry = telemetry();
         let mut record = record(&telemetry);
-        record.tried(&crate::testing::group(0));
+        record.tried(&GroupState::new(&Arc::new(crate::testing::group(0)), 1, SystemTime::now()));
         // The try is dropped unfinished, as it is when its client leaves.
         record.gone.set(Instant::now()).unwrap();
         record.refused(&Reject::ShuttingDown);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::groups::permits::Permit;
 use crate::groups::queue::Grant;
-use crate::groups::table::Candidate;
+use crate::groups::state::GroupState;
 use crate::proxy::attempt::Started;
 use crate::proxy::job::SILENT;
 use crate::reject::Clock;
@@ -42,7 +42,7 @@ pub enum Seen {
 /// See the module.
 pub struct Relay {
     /// Who answers.
-    pub candidate: Candidate,
+    pub group: Arc<GroupState>,
     /// How the pool is configured.
     pub settings: Arc<PoolSettings>,
     body: UpstreamBody,
@@ -67,13 +67,13 @@ impl Relay {
     /// Takes over an answer. `deadline`: of a non-streamed answer as a whole.
     pub fn new(
         (started, prefix): (Started, Bytes),
-        candidate: Candidate,
+        group: Arc<GroupState>,
         settings: Arc<PoolSettings>,
         grant: Option<Grant>,
         (sent, events): (Instant, bool),
     ) -> Self {
         let deadline = sent + if events { settings.clocks.first_event } else { settings.clocks.response };
-        let signs = Box::pin(candidate.state.changed().clone().notified_owned());
+        let signs = Box::pin(group.changed().clone().notified_owned());
         Self {
             body: started.body,
             prefix,
@@ -84,10 +84,10 @@ impl Relay {
             timer: Box::pin(sleep_until(deadline)),
             signs,
             last: sent,
-            signed: candidate.state.signs().silence_is_loss().then(Instant::now),
+            signed: group.signs().silence_is_loss().then(Instant::now),
             begun: false,
             whole_deadline: (!events).then_some(deadline),
-            candidate,
+            group,
             settings,
         }
     }
@@ -162,7 +162,7 @@ impl Relay {
         let sent = std::mem::replace(&mut self.last, Instant::now());
         if !self.begun {
             self.begun = true;
-            self.candidate.state.first_token(self.last.saturating_duration_since(sent));
+            self.group.first_token(self.last.saturating_duration_since(sent));
             if let Some(mut grant) = self.grant.take() {
                 grant.started();
             }
@@ -186,12 +186,12 @@ impl Relay {
 
     fn lost_at(&self) -> Option<Instant> {
         let stall: Duration = self.settings.resume.stall;
-        let state = &self.candidate.state;
+        let group = &self.group;
         if !self.begun || self.whole_deadline.is_some() {
             // Prefill is silent by nature: only from when the group cannot be working any more.
-            return state.lost_after(stall);
+            return group.lost_after(stall);
         }
-        let signed = self.signed.filter(|_| state.signs().silence_is_loss())?;
+        let signed = self.signed.filter(|_| group.signs().silence_is_loss())?;
         Some(self.last.max(signed) + stall)
     }
 
@@ -203,8 +203,8 @@ impl Relay {
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Seen> {
         let mut nudged = false;
         while self.signs.as_mut().poll(cx).is_ready() {
-            self.signs.set(self.candidate.state.changed().clone().notified_owned());
-            self.signed = self.candidate.state.signs().silence_is_loss().then(|| self.signed.unwrap_or_else(Instant::now));
+            self.signs.set(self.group.changed().clone().notified_owned());
+            self.signed = self.group.signs().silence_is_loss().then(|| self.signed.unwrap_or_else(Instant::now));
             self.reset_timer();
             nudged = true;
         }

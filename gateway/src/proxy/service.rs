@@ -198,7 +198,7 @@ fn comforted(exchange: Exchange) -> Answered {
 
 /// Passes a leader's answer on.
 fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
-    let group = opened.candidate.state.header.clone();
+    let group = headers::group(&opened.group.key);
     let (mut head, body) = match opened.answer {
         Answer::Whole { head, body } => {
             job.record.answered(head.status.as_u16());
@@ -216,7 +216,7 @@ fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
                 head.headers.remove(CONTENT_LENGTH);
             }
             job.record.answered(head.status.as_u16());
-            let relay = Relay::new((*started, prefix), opened.candidate, opened.settings, opened.grant, (opened.sent, events));
+            let relay = Relay::new((*started, prefix), opened.group, opened.settings, opened.grant, (opened.sent, events));
             let exchange = Exchange::relaying(job, relay, caller.written.clone(), events);
             (head, Either::Right(Box::new(exchange)))
         }

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use discovery::snapshot::ReplicaGroup;
 use http::request::Parts;
 use http::{HeaderMap, Version};
 
+use crate::groups::state::GroupState;
 use crate::proxy::body::RequestBody;
 use crate::proxy::retry::Failure;
 use crate::telemetry::labels::{AttemptOutcome, Route};
@@ -93,21 +93,12 @@ impl Trail {
     }
 
     /// A leader is about to be tried. A try that is still open was given up for this one.
-    pub fn tried(&mut self, model: &str, group: &ReplicaGroup, stream: bool, metrics: Option<&Arc<PoolMetrics>>) {
+    pub fn tried(&mut self, model: Option<&Arc<str>>, group: &GroupState, stream: bool, metrics: Option<&Arc<PoolMetrics>>) {
         self.close(AttemptOutcome::Abandoned, "");
         self.waited(true);
-        let leader = group.leader.as_ref();
-        let span = self.span.attempt(|| AttemptBegin {
-            model,
-            host: leader.map_or("", |l| &l.address.host),
-            port: leader.map_or(0, |l| l.address.port),
-            group: &group.key.0,
-            slot: group.ordinal,
-            leader_uid: leader.and_then(|l| l.uid.as_deref()).unwrap_or(""),
-            resend: self.tries,
-            stream,
-            request: self.asked.as_ref(),
-            replaces: self.replaced,
+        let span = self.span.attempt(|| {
+            let (model, group) = (model.cloned().unwrap_or_default(), group.published());
+            AttemptBegin { model, group, resend: self.tries, stream, request: self.asked.as_ref(), replaces: self.replaced }
         });
         self.tries += 1;
         self.open = Some(Open {

@@ -40,7 +40,7 @@ impl UpstreamBody {
 
     fn give_back(&mut self) {
         let Some(link) = self.link.take() else { return };
-        if link.is_reusable() && !self.home.signs().silence_is_loss() {
+        if !self.home.signs().silence_is_loss() {
             self.home.idle.put(self.worker, link);
         }
     }

@@ -76,13 +76,13 @@ pub struct Link {
     ready: Bytes,
     /// Another request may follow once the body has ended.
     reusable: bool,
-    _open: GaugeGuard,
+    open: GaugeGuard,
 }
 
 impl Link {
     /// Wraps a dialled connection; no byte is exchanged. `open` counts it as long as it lives.
     pub fn new(conn: Conn, open: GaugeGuard) -> Self {
-        Self { conn, body: Body::Ended, ready: Bytes::new(), reusable: true, _open: open }
+        Self { conn, body: Body::Ended, ready: Bytes::new(), reusable: true, open }
     }
 
     /// Sends a request and reads the answer's head. An answer that comes before the request is out is heard, and the rest is not sent
@@ -142,9 +142,10 @@ impl Link {
         }
     }
 
-    /// Whether another request can be sent: the answer has ended well and the peer keeps the connection.
-    pub fn is_reusable(&self) -> bool {
-        self.reusable && self.ready.is_empty() && matches!(self.body, Body::Ended)
+    /// What [`Link::new`] takes, if another request can be sent: the answer has ended well and the peer keeps the connection.
+    pub fn into_idle(self) -> Option<(Conn, GaugeGuard)> {
+        let reusable = self.reusable && self.ready.is_empty() && matches!(self.body, Body::Ended);
+        reusable.then_some((self.conn, self.open))
     }
 
     /// Whether an idle connection still stands: neither closed nor sending what nobody asked for, as far as the runtime has heard.

@@ -10,6 +10,7 @@ mod whole;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use discovery::snapshot::{Address, GroupId, GroupKey, GroupPhase, Leader, ReplicaGroup};
 use gateway::telemetry::labels::{AttemptOutcome, Outcome, Route};
 use gateway::telemetry::metrics::{Format, Metrics};
 use gateway::telemetry::traces::{
@@ -36,13 +37,24 @@ fn begin<'a>(headers: &'a HeaderMap) -> RequestBegin<'a> {
 }
 
 fn attempt(resend: u32, replaces: Option<AttemptRef>) -> AttemptBegin<'static> {
+    let address = Address { https: false, host: "127.0.0.2".into(), port: 8000 };
+    let group = ReplicaGroup {
+        key: GroupKey("ns/d/w/1".into()),
+        id: GroupId("ns/d/w/1@uid-1".into()),
+        ordinal: Some(1),
+        phase: GroupPhase::Serving,
+        reasons: Vec::new(),
+        leader: Some(Leader { pod: "d-w-1-m0".into(), uid: Some("uid-1".into()), address }),
+        members: Vec::new(),
+        managed: false,
+        drain: None,
+        next_to_go: false,
+        broken: false,
+        proof: 1,
+    };
     AttemptBegin {
-        model: "qwen",
-        host: "127.0.0.2",
-        port: 8000,
-        group: "ns/d/w/1",
-        slot: Some(1),
-        leader_uid: "uid-1",
+        model: "qwen".into(),
+        group: Arc::new(group),
         resend,
         stream: true,
         request: None,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use discovery::snapshot::ReplicaGroup;
 use opentelemetry::trace::SpanId;
 use smallvec::SmallVec;
 
@@ -20,50 +21,28 @@ const EVENTS: usize = 64;
 /// Bytes of a client's text that are kept.
 const TEXT_BYTES: usize = 256;
 
-/// Some texts in one allocation.
-#[derive(Debug)]
-struct Texts<const N: usize> {
-    all: Box<str>,
-    ends: [usize; N],
-}
-
-impl<const N: usize> Texts<N> {
-    fn new(parts: [&str; N]) -> Self {
-        let mut all = String::with_capacity(parts.iter().map(|part| part.len()).sum());
-        let ends = parts.map(|part| {
-            all.push_str(part);
-            all.len()
-        });
-        Self { all: all.into_boxed_str(), ends }
-    }
-
-    /// The text at this place; empty behind the last.
-    fn get(&self, at: usize) -> &str {
-        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before.min(N - 1)]);
-        self.ends.get(at).and_then(|end| self.all.get(begin..*end)).unwrap_or_default()
-    }
-}
-
 /// What is kept of a request's head.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// Method, path.
-    texts: Texts<2>,
+    /// In one allocation.
+    method_and_path: Box<str>,
+    path_from: usize,
     pub(super) protocol: &'static str,
     pub(super) started: SystemTime,
 }
 
 impl Head {
     pub(super) fn new(begin: &RequestBegin<'_>) -> Self {
-        Self { texts: Texts::new([begin.method, cut(begin.path)]), protocol: begin.protocol, started: begin.started }
+        let method_and_path = [begin.method, cut(begin.path)].concat().into_boxed_str();
+        Self { method_and_path, path_from: begin.method.len(), protocol: begin.protocol, started: begin.started }
     }
 
     pub(super) fn method(&self) -> &str {
-        self.texts.get(0)
+        &self.method_and_path[..self.path_from]
     }
 
     pub(super) fn path(&self) -> &str {
-        self.texts.get(1)
+        &self.method_and_path[self.path_from..]
     }
 }
 
@@ -80,11 +59,9 @@ pub(super) struct Mark {
 pub(super) struct Try {
     pub(super) span: SpanId,
     pub(super) started: SystemTime,
-    /// Model, host, group, the leader's UID.
-    texts: Texts<4>,
-    pub(super) port: u16,
+    pub(super) model: Arc<str>,
+    pub(super) group: Arc<ReplicaGroup>,
     pub(super) stream: bool,
-    pub(super) slot: Option<u32>,
     pub(super) resend: u32,
     pub(super) status: Option<u16>,
     pub(super) replaces: Option<AttemptRef>,
@@ -103,14 +80,13 @@ pub(super) struct Try {
 
 impl Try {
     /// A try that ends as cancelled unless it is told otherwise. `read`: what its answer says of itself will be read.
-    pub(super) fn new(span: SpanId, begin: &AttemptBegin<'_>, read: bool, started: SystemTime) -> Self {
+    pub(super) fn new(span: SpanId, begin: AttemptBegin<'_>, read: bool, started: SystemTime) -> Self {
         Self {
             span,
             started,
-            texts: Texts::new([begin.model, begin.host, begin.group, begin.leader_uid]),
-            port: begin.port,
+            model: begin.model,
+            group: begin.group,
             stream: begin.stream,
-            slot: begin.slot,
             resend: begin.resend,
             status: None,
             replaces: begin.replaces,
@@ -123,22 +99,6 @@ impl Try {
             outcome: AttemptOutcome::Cancelled,
             reason: "",
         }
-    }
-
-    pub(super) fn model(&self) -> &str {
-        self.texts.get(0)
-    }
-
-    pub(super) fn host(&self) -> &str {
-        self.texts.get(1)
-    }
-
-    pub(super) fn group(&self) -> &str {
-        self.texts.get(2)
-    }
-
-    pub(super) fn leader_uid(&self) -> &str {
-        self.texts.get(3)
     }
 
     pub(super) fn mark(&mut self, mark: Mark) {
@@ -167,12 +127,6 @@ pub(super) fn cut(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn texts_come_back_as_they_were() {
-        let texts = Texts::new(["qwen", "", "é/ü", "z"]);
-        assert_eq!([0, 1, 2, 3, 4, 9].map(|at| texts.get(at)), ["qwen", "", "é/ü", "z", "", ""]);
-    }
 
     #[test]
     fn a_clients_text_is_cut_between_characters() {

@@ -87,7 +87,7 @@ impl RequestSpan {
         let Some(request) = &self.0 else { return AttemptSpan::default() };
         let span = request.shared.ids.new_span_id();
         let recorded = request.state().is_recorded();
-        let kept = recorded.then(|| Box::new(Try::new(span, &begin(), request.place.sampled, SystemTime::now())));
+        let kept = recorded.then(|| Box::new(Try::new(span, begin(), request.place.sampled, SystemTime::now())));
         AttemptSpan(Some(Attempt { request: request.clone(), span, kept }))
     }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use discovery::snapshot::ReplicaGroup;
 use http::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, TraceId};
 
@@ -101,20 +102,12 @@ pub struct RequestEnd<'a> {
 }
 
 /// What is known of an attempt when it begins.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct AttemptBegin<'a> {
     /// Served model name that the leader is asked for.
-    pub model: &'a str,
-    /// Host of the leader's address.
-    pub host: &'a str,
-    /// Port of the leader's address.
-    pub port: u16,
-    /// Key of the group.
-    pub group: &'a str,
-    /// Its ordinal.
-    pub slot: Option<u32>,
-    /// UID of the leader's Pod.
-    pub leader_uid: &'a str,
+    pub model: Arc<str>,
+    /// The group at which the attempt is made.
+    pub group: Arc<ReplicaGroup>,
     /// 0 for the first try; the number of tries before this one.
     pub resend: u32,
     /// The client asked for a stream.

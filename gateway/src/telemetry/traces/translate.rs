@@ -86,7 +86,7 @@ pub(super) fn attempt(place: &Place, kept: &Try) -> SpanData {
         attributes.set("error.type", if kept.reason.is_empty() { kept.outcome.as_str() } else { kept.reason });
         status = Status::error(kept.outcome.as_str());
     }
-    let name = format!("{operation} {}", kept.model()).into();
+    let name = format!("{operation} {}", kept.model).into();
     let mut span = child(place, (kept.span, SpanKind::Client), name, (kept.started, kept.ended), attributes);
     span.events.events = kept.marks.iter().copied().map(event).collect();
     span.events.dropped_count = kept.marks_lost;
@@ -202,15 +202,17 @@ impl Attributes {
         self.set("gen_ai.operation.name", operation);
         // Which engine it is is not known from outside; the platform that runs it is.
         self.set("gen_ai.provider.name", "gpustack");
-        self.text("gen_ai.request.model", kept.model());
-        self.text("server.address", kept.host());
-        self.set("server.port", i64::from(kept.port));
+        self.text("gen_ai.request.model", &kept.model);
+        if let Some(leader) = &kept.group.leader {
+            self.text("server.address", &leader.address.host);
+            self.set("server.port", i64::from(leader.address.port));
+            self.text("leadgate.leader.uid", leader.uid.as_deref().unwrap_or_default());
+        }
         self.set("http.request.method", "POST");
         self.set("network.protocol.version", "1.1");
         self.count("http.request.resend_count", Some(u64::from(kept.resend)).filter(|&count| count > 0));
-        self.text("leadgate.group", kept.group());
-        self.count("leadgate.slot", kept.slot.map(u64::from));
-        self.text("leadgate.leader.uid", kept.leader_uid());
+        self.text("leadgate.group", &kept.group.key.0);
+        self.count("leadgate.slot", kept.group.ordinal.map(u64::from));
         self.set("gen_ai.request.stream", kept.stream);
         if let Some(asked) = &kept.asked {
             self.request(asked);
