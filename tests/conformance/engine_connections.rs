@@ -2,11 +2,12 @@
 //! (RFC 9112 9.3, 9.5, 9.6; RFC 9110 9.2.2; reports 70, 71, 72, 84).
 
 use tests::Outcome;
+use tests::poll::{PATIENCE, eventually};
 
 use crate::support::engine::ScriptedEngine;
 use crate::support::gateway::{STRICT, over, strict, wait_trusted};
-use crate::support::script::{LAST, Step, answer, send};
-use crate::support::wire::{CHAT, Wire, post};
+use crate::support::script::{LAST, Step, answer, chunk, send};
+use crate::support::wire::{CHAT, Wire, post, post_to};
 
 #[tokio::test]
 async fn connections_are_used_again_one_request_at_a_time() -> Outcome<()> {
@@ -17,6 +18,73 @@ async fn connections_are_used_again_one_request_at_a_time() -> Outcome<()> {
     }
     let used: Vec<usize> = engine.received().iter().map(|seen| seen.connection).collect();
     assert_eq!(used, [0; 20]);
+    Ok(())
+}
+
+/// How an answer says where it ends.
+fn framed(way: &str, status: u16, body: &str) -> Vec<Step> {
+    let head = |fields: &str| format!("HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\n{fields}\r\n").into_bytes();
+    let halves = body.split_at(body.len() / 2);
+    let chunks: Vec<u8> = [halves.0, halves.1].into_iter().filter(|half| !half.is_empty()).flat_map(chunk).collect();
+    match way {
+        "length" => send(answer(status, "", body)),
+        "length, piece by piece" => {
+            let pieces = [head(&format!("content-length: {}\r\n", body.len())), halves.0.into(), halves.1.into()];
+            pieces.into_iter().flat_map(send).collect()
+        }
+        "chunks" => send([head("transfer-encoding: chunked\r\n"), chunks, LAST.into()].concat()),
+        "last chunk alone" => [send([head("transfer-encoding: chunked\r\n"), chunks].concat()), send(LAST)].concat(),
+        _ => [send([head("connection: close\r\n"), body.into()].concat()), vec![Step::Fin]].concat(),
+    }
+}
+
+/// An answer that is passed on as it comes ends where its framing ends, also where nobody asks for more: it counts as what it was, and its
+/// connection is used again.
+#[tokio::test]
+async fn answers_that_are_no_streams_end_with_their_last_byte() -> Outcome<()> {
+    let text = |len: usize| format!(r#"{{"text":"{}"}}"#, "x".repeat(len));
+    // The last one is too long to be read whole first.
+    let answers = [
+        ("/v1/embeddings", 200, text(10)),
+        ("/v1/rerank", 200, text(300_000)),
+        ("/tokenize", 200, text(1)),
+        ("/v1/score", 200, String::new()),
+        ("/v1/chat/completions", 404, text(20)),
+        ("/v1/chat/completions", 422, text(100_000)),
+        ("/v1/chat/completions", 200, text(5_000_000)),
+    ];
+    for way in ["length", "length, piece by piece", "chunks", "last chunk alone", "close"] {
+        let scripted = answers.clone();
+        let engine = ScriptedEngine::start(move |received| {
+            let nth: usize = received.head.get("nth").and_then(|nth| nth.parse().ok()).unwrap_or_default();
+            scripted.get(nth).map_or_else(Vec::new, |(_, status, body)| framed(way, *status, body))
+        })?;
+        let gateway = over(&[engine.leader("m")], "workers: 1\nprobe: {serving_interval: 1h}\n").await?;
+        for (nth, (path, status, body)) in answers.iter().enumerate() {
+            let got = Wire::ask(&gateway, post_to(path, &format!("nth: {nth}\r\n"), CHAT)).await?;
+            assert_eq!((got.status(), got.text() == *body), (*status, true), "{way}, {path}");
+        }
+        let used: Vec<usize> = engine.received().iter().map(|seen| seen.connection).collect();
+        let fresh = if way == "close" { 1 } else { 0 };
+        assert_eq!(used, [0, 1, 2, 3, 4, 5, 6].map(|nth| nth * fresh), "{way}");
+        let counted = [
+            r#"leadgate_requests_total{outcome="ok",pool="m",route="embeddings"} 1"#,
+            r#"leadgate_requests_total{outcome="ok",pool="m",route="rerank"} 1"#,
+            r#"leadgate_requests_total{outcome="ok",pool="m",route="tokenize"} 1"#,
+            r#"leadgate_requests_total{outcome="ok",pool="m",route="score"} 1"#,
+            r#"leadgate_requests_total{outcome="client_error",pool="m",route="chat_completions"} 2"#,
+            r#"leadgate_requests_total{outcome="ok",pool="m",route="chat_completions"} 1"#,
+            r#"leadgate_attempts_total{outcome="complete",pool="m"} 5"#,
+            r#"leadgate_attempts_total{outcome="status_4xx",pool="m"} 2"#,
+        ];
+        eventually(PATIENCE, "all of them counted", || async {
+            let metrics = gateway.metrics().await.map_err(|error| error.to_string())?;
+            let missing = counted.iter().find(|line| !metrics.contains(**line));
+            missing.map_or(Ok(()), |line| Err(format!("{way}: no {line}")))
+        })
+        .await?;
+        assert!(!gateway.metrics().await?.contains(r#"outcome="cancelled""#), "{way}");
+    }
     Ok(())
 }
 

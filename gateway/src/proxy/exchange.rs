@@ -105,6 +105,7 @@ impl Exchange {
             Self { job: Some(job), state, watch, kept, written, heartbeat: None, pace, events, at_boundary: true, broke: None };
         // It may have begun before this answer did.
         exchange.look_for_drain();
+        exchange.end_if_whole();
         exchange
     }
 
@@ -139,6 +140,7 @@ impl Exchange {
                 State::Relaying(relay) => {
                     let seen = ready!(relay.poll(cx, self.watch.as_deref_mut()));
                     if let Some(bytes) = self.seen(seen) {
+                        self.end_if_whole();
                         return Poll::Ready(Some(Ok(bytes)));
                     }
                 }
@@ -258,6 +260,16 @@ impl Exchange {
         }
     }
 
+    /// An answer that is no stream of events ends with its last byte: hyper does not ask for more than its `Content-Length` says.
+    fn end_if_whole(&mut self) {
+        if !self.events
+            && let State::Relaying(relay) = &mut self.state
+            && relay.is_whole()
+        {
+            self.ended(End::Complete);
+        }
+    }
+
     fn ended(&mut self, end: End) {
         self.state = State::Ended;
         let Some(job) = &mut self.job else { return };
@@ -336,6 +348,10 @@ impl Body for Exchange {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutShort>>> {
         self.step(cx).map(|next| next.map(|result| result.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Ended)
     }
 }
 

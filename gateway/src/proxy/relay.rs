@@ -97,6 +97,12 @@ impl Relay {
         self.begun.then_some(self.last)
     }
 
+    /// Whether all of an answer has been given out that is no stream of events. Whoever writes an answer of known length asks for nothing behind its
+    /// last byte.
+    pub fn is_whole(&mut self) -> bool {
+        self.prefix.is_empty() && self.next.is_none() && self.body.is_whole()
+    }
+
     /// What comes next. `watch` judges the events; without one the answer is no stream of events and passes as it comes.
     pub fn poll(&mut self, cx: &mut Context<'_>, mut watch: Option<&mut Watch>) -> Poll<Seen> {
         if let Some(next) = self.next.take() {

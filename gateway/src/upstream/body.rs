@@ -38,6 +38,16 @@ impl UpstreamBody {
         Poll::Ready(next)
     }
 
+    /// Whether nothing is to come because the body has ended properly: what [`UpstreamBody::poll`] would say, known at once where a length or the last
+    /// chunk came with the last bytes.
+    pub fn is_whole(&mut self) -> bool {
+        let whole = self.link.as_ref().is_some_and(Link::is_whole);
+        if whole {
+            self.give_back();
+        }
+        whole
+    }
+
     fn give_back(&mut self) {
         let Some(link) = self.link.take() else { return };
         if !self.home.signs().silence_is_loss() {

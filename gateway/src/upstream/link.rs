@@ -142,10 +142,14 @@ impl Link {
         }
     }
 
+    /// Whether all of the answer's body was given out and its framing ended properly.
+    pub fn is_whole(&self) -> bool {
+        self.ready.is_empty() && matches!(self.body, Body::Ended)
+    }
+
     /// What [`Link::new`] takes, if another request can be sent: the answer has ended well and the peer keeps the connection.
     pub fn into_idle(self) -> Option<(Conn, GaugeGuard)> {
-        let reusable = self.reusable && self.ready.is_empty() && matches!(self.body, Body::Ended);
-        reusable.then_some((self.conn, self.open))
+        (self.reusable && self.is_whole()).then_some((self.conn, self.open))
     }
 
     /// Whether an idle connection still stands: neither closed nor sending what nobody asked for, as far as the runtime has heard.
