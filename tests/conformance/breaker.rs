@@ -7,13 +7,16 @@ use tests::poll::{PATIENCE, eventually};
 
 use crate::support::engine::{Received, ScriptedEngine};
 use crate::support::gateway::{group, over, strict};
-use crate::support::script::{Step, answer, send};
-use crate::support::wire::{CHAT, Wire, post};
+use crate::support::script::{Step, answer, send, whole_stream};
+use crate::support::wire::{CHAT, Wire, post, post_to};
 
 /// Answers by the status that the request's body asks for.
 fn as_asked(received: &Received) -> Vec<Step> {
     let body: Value = serde_json::from_slice(&received.body).unwrap_or_default();
     let status = body["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+    if status == 200 && body["stream"] == true {
+        return send(whole_stream("well"));
+    }
     send(answer(status, "retry-after: 3\r\n", format!("{{\"status\":{status}}}")))
 }
 
@@ -68,6 +71,22 @@ async fn a_full_leader_gives_way_to_another() -> Outcome<()> {
         assert_eq!(Wire::ask(&gateway, post("", CHAT)).await?.status(), 200);
     }
     assert_eq!(free.received().len(), 20);
+    Ok(())
+}
+
+/// Errors count in a row: a good answer ends it, streamed or not, whatever it is an answer to.
+#[tokio::test]
+async fn good_answers_end_a_row_of_server_errors() -> Outcome<()> {
+    let (gateway, engine) = strict(as_asked).await?;
+    let embedding = post_to("/v1/embeddings", "", r#"{"model":"m","input":"a"}"#);
+    for good in [post("", CHAT), post("", r#"{"model":"m","stream":true}"#), embedding] {
+        for _ in 0..6 {
+            assert_eq!(Wire::ask(&gateway, asking(500)).await?.status(), 500);
+            assert_eq!(health(&gateway, &engine).await?, ("half_open".into(), "Serving".into()));
+            assert_eq!(Wire::ask(&gateway, good.clone()).await?.status(), 200);
+            assert_eq!(health(&gateway, &engine).await?, ("closed".into(), "Serving".into()), "{}", String::from_utf8_lossy(&good));
+        }
+    }
     Ok(())
 }
 

@@ -24,6 +24,7 @@ use crate::reject::Reject;
 use crate::resume::{Cause, End, Route, Watch};
 use crate::server::io::Written;
 use crate::shutdown::Phase;
+use crate::telemetry::labels::Outcome;
 
 /// A comment event: keeps clients and middle boxes from timing out (wire rule S15).
 const HEARTBEAT: &[u8] = b": waiting for a replica\n\n";
@@ -271,11 +272,16 @@ impl Exchange {
     }
 
     fn ended(&mut self, end: End) {
-        self.state = State::Ended;
+        let state = std::mem::replace(&mut self.state, State::Ended);
         let Some(job) = &mut self.job else { return };
         match end {
             End::EngineError => job.record.engine_error(),
             End::Complete | End::Broken(_) => job.record.complete(),
+        }
+        if let State::Relaying(relay) = state
+            && job.record.outcome() == Outcome::Ok
+        {
+            relay.group.health.success();
         }
     }
 

@@ -278,6 +278,11 @@ impl Record {
         self.trail.close(outcome, "");
     }
 
+    /// How it ended, or would if it ended now.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// The gateway refuses.
     pub fn refused(&mut self, reject: &Reject) {
         // A try is open only when the gateway itself ends: it was not the client that gave it up.

@@ -52,14 +52,7 @@ fn attempt(resend: u32, replaces: Option<AttemptRef>) -> AttemptBegin<'static> {
         broken: false,
         proof: 1,
     };
-    AttemptBegin {
-        model: "qwen".into(),
-        group: Arc::new(group),
-        resend,
-        stream: true,
-        request: None,
-        replaces,
-    }
+    AttemptBegin { model: "qwen".into(), group: Arc::new(group), resend, stream: true, request: None, replaces }
 }
 
 fn headers(parent: &'static str) -> HeaderMap {
