@@ -32,7 +32,7 @@ pub mod view;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use config::{Config, Source};
 use tokio::sync::{mpsc, watch};
@@ -44,7 +44,7 @@ use snapshot::GroupId;
 use status::SourceStatus;
 use tasks::TaskSet;
 
-pub use probe::Fault;
+pub use probe::{Fault, Traffic};
 pub use publish::SnapshotReader;
 pub use source::{StartError, Timing};
 
@@ -70,6 +70,11 @@ pub struct Discovery {
 }
 
 impl Discovery {
+    /// Lets good answers to requests stand in for probes of leaders that serve. Only the first call counts.
+    pub fn heed(&self, traffic: Weak<dyn Traffic>) {
+        self.probes.prober.heed(traffic);
+    }
+
     /// Ends every task and waits for that.
     pub async fn shutdown(self) {
         self.tasks.shutdown().await;

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -104,6 +104,8 @@ async fn run(
     let (configs, configured) = watch::channel(config.clone());
     let discovery = discovery::start(configured.clone()).await?;
     let gateway = Arc::new(Gateway::new(config.clone(), discovery.dialer.clone(), discovery.faults.clone(), telemetry.clone()));
+    let traffic: Weak<Gateway> = Arc::downgrade(&gateway);
+    discovery.heed(traffic);
     let reload = reload(args, &config, configs, (gateway.clone(), logs.clone()))?;
     let view = Arc::new(GatewayView::new(gateway.clone(), &discovery));
     metrics.observe(view.clone())?;

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use config::Config;
 use discovery::dial::Dialer;
 use discovery::snapshot::GroupId;
-use discovery::{Fault, FaultSink};
+use discovery::{Fault, FaultSink, Traffic};
 use http::{HeaderValue, Version};
 
 use crate::groups::queue::{HeldLimit, Queue};
@@ -109,6 +109,12 @@ impl Gateway {
     /// Tells discovery alone.
     pub fn report(&self, id: &GroupId, fault: Fault) {
         self.faults.report(id, fault);
+    }
+}
+
+impl Traffic for Gateway {
+    fn good_answers(&self, id: &GroupId) -> u64 {
+        self.tables.load().group(id).map_or(0, |group| group.good_answers())
     }
 }
 

@@ -113,3 +113,27 @@ async fn server_errors_open_until_a_good_generation() -> Outcome<()> {
     assert_eq!(health(&gateway, &engine).await?.0, "closed");
     Ok(())
 }
+
+async fn left_out(gateway: &GatewayHandle) -> Outcome<u64> {
+    let series = r#"leadgate_probes_total{probe="health",result="skipped"} "#;
+    let metrics = gateway.metrics().await?;
+    let count = metrics.lines().find_map(|line| line.strip_prefix(series)).ok_or("no such series")?;
+    Ok(count.parse()?)
+}
+
+/// Answers show what a probe of a serving leader would ask: most of its probes are left out while there are any.
+#[tokio::test]
+async fn good_answers_stand_in_for_probes() -> Outcome<()> {
+    let engine = ScriptedEngine::start(as_asked)?;
+    let gateway = over(&[engine.leader("m")], "probe: {serving_interval: 10ms}\n").await?;
+    for good in [post("", CHAT), post("", r#"{"model":"m","stream":true}"#)] {
+        let before = left_out(&gateway).await?;
+        eventually(PATIENCE, "a probe that was left out", || async {
+            let status = Wire::ask(&gateway, good.clone()).await.map_err(|error| error.to_string())?.status();
+            let now = left_out(&gateway).await.map_err(|error| error.to_string())?;
+            if status == 200 && now > before { Ok(()) } else { Err(format!("{status}, {now} left out")) }
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -62,8 +62,8 @@ pub(crate) const WARMING_INTERVAL: Setting = Setting::duration("probe.warming_in
     .why("a request may be waiting for this group; the probe of an engine that does not listen yet costs nothing");
 pub(crate) const SERVING_INTERVAL: Setting = Setting::duration("probe.serving_interval", "10s")
     .per_pool()
-    .doc("Pace while a group serves. Behind a probe whose port refused, the next ones come at `probe.warming_interval`: no load does that.")
-    .why("three misses take a hung group out within half a minute, at a cost of six tokens a minute");
+    .doc("Pace while a group serves. A probe is left out when requests were answered well since the one before; every sixth is not. Behind a probe whose port refused, the next ones come at `probe.warming_interval`: no load does that.")
+    .why("three misses take an idle group whose `/health` fails out within half a minute, and a busy one's requests say so at once");
 pub(crate) const PROBE_TIMEOUT: Setting = Setting::duration("probe.timeout", "5s")
     .per_pool()
     .doc("Limit of `/health` and `/v1/models`, each.")

@@ -45,7 +45,7 @@ closed_set! {
         Key = "key";
         /// Any other bad answer, or none because the connection broke.
         Failed = "failed";
-        /// Nothing to prove: the model does not generate, or a router without `/health`.
+        /// Nothing to prove: the model does not generate, a router has no `/health`, or good answers to requests showed as much.
         Skipped = "skipped";
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! What counts as proof, in this order and on one connection: `GET /health` 200, `GET /v1/models` 200 with a list, and a completion of
 //! `max_tokens: 1`. `/health` alone proves nothing: it answers 200 while an engine hangs and while it drains. A probe that hangs delays
-//! nothing but its own task. Parts: `record` (pure: what a result means), `task` (the loop), `round` (one go through the steps),
-//! `session` (HTTP), `answer` (pure: what an answer says), `key`, `counters`.
+//! nothing but its own task. Parts: `record` (pure: what a result means), `task` (the loop), `stand_in` (rounds that requests make needless),
+//! `round` (one go through the steps), `session` (HTTP), `answer` (pure: what an answer says), `key`, `counters`.
 
 mod answer;
 mod counters;
@@ -14,20 +14,23 @@ mod key;
 mod record;
 mod round;
 mod session;
+mod stand_in;
 mod task;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{mpsc, watch};
 
 pub use counters::{ProbeCounters, ProbeResult, ProbeStep};
+pub use stand_in::Traffic;
 
 use crate::dial::Dialer;
 use crate::snapshot::{Address, GroupId, GroupKey, Reason};
 use crate::tasks::TaskSet;
 use counters::Tally;
 use record::Record;
+use stand_in::StandIn;
 use task::{Control, ProbeTask};
 
 /// What went wrong with a real request at a leader. Each voids the proof; the kinds are told apart in the log only.
@@ -99,6 +102,7 @@ pub struct Prober {
     dialer: Arc<Dialer>,
     changed: mpsc::Sender<GroupId>,
     tally: Arc<Tally>,
+    traffic: stand_in::Shared,
     entries: Mutex<HashMap<GroupId, Entry>>,
 }
 
@@ -113,7 +117,12 @@ impl Prober {
     /// A prober without targets. Its tasks live in `tasks`; each change of a verdict sends the incarnation's id on `changed`, which must
     /// be read: a full channel stops the tasks that have news until there is room.
     pub fn new(tasks: TaskSet, dialer: Arc<Dialer>, changed: mpsc::Sender<GroupId>) -> Self {
-        Self { tasks, dialer, changed, tally: Arc::default(), entries: Mutex::default() }
+        Self { tasks, dialer, changed, tally: Arc::default(), traffic: Arc::default(), entries: Mutex::default() }
+    }
+
+    /// Lets good answers stand in for light rounds from now on. Only the first call counts.
+    pub fn heed(&self, traffic: Weak<dyn Traffic>) {
+        self.traffic.get_or_init(|| traffic);
     }
 
     /// Makes `targets` the whole wanted set: starts probing the new ones at once, hands changed settings to the known ones, stops the rest
@@ -180,7 +189,8 @@ impl Prober {
     fn start(&self, target: &ProbeTarget) -> Entry {
         let record = Arc::new(Mutex::new(Record::new(target.trusted())));
         let (control, receiver) = watch::channel(Control { target: Arc::new(target.clone()), nudges: 0 });
-        let task = ProbeTask::new(record.clone(), receiver, self.dialer.clone(), self.tally.clone(), self.changed.clone());
+        let stand_in = StandIn::new(self.traffic.clone());
+        let task = ProbeTask::new((record.clone(), stand_in), receiver, self.dialer.clone(), self.tally.clone(), self.changed.clone());
         self.tasks.spawn("probe", task.run());
         Entry { record, control }
     }

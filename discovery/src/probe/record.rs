@@ -2,7 +2,7 @@
 //!
 //! Owns: the verdict's rules. Must not: probe. Rules, with `full` = generation included:
 //! - not proven → only a full round that began after the last fault proves it, and counts as one proof;
-//! - proven → light rounds (health and names); `misses` bad ones in a row take it out, and behind one whose port refused the next ones
+//! - proven → light rounds (health and names), unless requests show as much (`stand_in`); `misses` bad ones in a row take it out, and behind one whose port refused the next ones
 //!   come at the warming pace;
 //! - a fault takes it out at once;
 //! - a trusted incarnation is proven from the start, and misses are only remarked; faults count as for any other.
@@ -90,6 +90,11 @@ impl Record {
     pub(super) fn start(&self) -> Started {
         let kind = if self.verdict.proven { RoundKind::Light } else { RoundKind::Full };
         Started { kind, faults: self.faults }
+    }
+
+    /// A light round would be asked out of habit alone: nothing is missing and nothing was missed.
+    pub(super) fn is_sound(&self) -> bool {
+        self.verdict.proven && self.verdict.models.is_some() && self.misses == 0 && !self.refused
     }
 
     /// Takes in a result; `limit` is `ProbeSettings::misses`. What began before a fault teaches names and nothing else.

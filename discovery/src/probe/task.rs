@@ -10,10 +10,11 @@ use config::GenerationProbe;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::counters::Tally;
+use super::counters::{ProbeResult, ProbeStep, Tally};
 use super::key::KeyFile;
 use super::record::{FIRST_PAUSE, Outcome, Record, RoundKind, Started};
 use super::round::Round;
+use super::stand_in::StandIn;
 use super::{ProbeTarget, Verdict, lock};
 use crate::dial::Dialer;
 use crate::snapshot::GroupId;
@@ -31,6 +32,7 @@ struct Stopped;
 
 pub(super) struct ProbeTask {
     record: Arc<Mutex<Record>>,
+    stand_in: StandIn,
     control: watch::Receiver<Control>,
     dialer: Arc<Dialer>,
     tally: Arc<Tally>,
@@ -42,14 +44,14 @@ pub(super) struct ProbeTask {
 
 impl ProbeTask {
     pub(super) fn new(
-        record: Arc<Mutex<Record>>,
+        (record, stand_in): (Arc<Mutex<Record>>, StandIn),
         control: watch::Receiver<Control>,
         dialer: Arc<Dialer>,
         tally: Arc<Tally>,
         changed: mpsc::Sender<GroupId>,
     ) -> Self {
         let announced = lock(&record).verdict().clone();
-        Self { record, control, dialer, tally, changed, announced, key: KeyFile::default(), last_start: None }
+        Self { record, stand_in, control, dialer, tally, changed, announced, key: KeyFile::default(), last_start: None }
     }
 
     pub(super) async fn run(mut self) {
@@ -69,6 +71,7 @@ impl ProbeTask {
                     if told.is_err() {
                         return Stopped;
                     }
+                    self.stand_in.ask_next();
                     next = next.min(self.soonest());
                     continue;
                 }
@@ -76,6 +79,11 @@ impl ProbeTask {
             }
             let target = self.control.borrow().target.clone();
             let started = lock(&self.record).start();
+            if started.kind == RoundKind::Light && lock(&self.record).is_sound() && self.stand_in.covers(&target.id) {
+                self.tally.add(ProbeStep::Health, ProbeResult::Skipped);
+                next = Instant::now() + lock(&self.record).pause(RoundKind::Light, &target.settings.probe, jitter());
+                continue;
+            }
             self.last_start = Some(Instant::now());
             let round = probe(&self.dialer, &self.tally, &mut self.key, &target, started);
             tokio::select! {
@@ -84,6 +92,7 @@ impl ProbeTask {
                     if told.is_err() {
                         return Stopped;
                     }
+                    self.stand_in.ask_next();
                     next = self.soonest();
                 }
                 outcome = round => next = self.take_in(&target, started, outcome),

@@ -1,6 +1,7 @@
 mod server;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use config::{
@@ -267,6 +268,56 @@ async fn misses_in_a_row_take_a_serving_leader_out() {
     assert_eq!(names(&verdict), ["tiny"], "last known names stay");
     leader.answer("/health", 200, "");
     assert_eq!(bench.until_proven(&id).await.proof, 2, "the way back is a full proof");
+}
+
+/// A leader that answers requests all the time, as far as the prober can see.
+#[derive(Debug, Default)]
+struct Busy(AtomicU64);
+
+impl Traffic for Busy {
+    fn good_answers(&self, _: &GroupId) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn good_answers_stand_in_for_five_rounds_of_six() {
+    let mut bench = Bench::new();
+    let busy: Arc<dyn Traffic> = Arc::new(Busy::default());
+    bench.prober.heed(Arc::downgrade(&busy));
+    let leader = bench.leader().await;
+    let id = bench.probe(target(&leader.address, settings()));
+    bench.until_proven(&id).await;
+    // The proof, and six light rounds, the first of which may come before any answer was seen.
+    leader.asked("/health", 7).await;
+    let skipped = bench.prober.counters().get(ProbeStep::Health, ProbeResult::Skipped);
+    assert!((25..=35).contains(&skipped), "{skipped}");
+    leader.answer("/v1/models", 200, r#"{"data":[{"id":"tiny"},{"id":"lora"}]}"#);
+    bench.until(&id, |verdict| names(verdict) == ["tiny", "lora"]).await;
+}
+
+#[tokio::test]
+async fn nothing_stands_in_behind_a_miss_a_fault_or_an_end_of_answers() {
+    let mut bench = Bench::new();
+    let busy: Arc<dyn Traffic> = Arc::new(Busy::default());
+    bench.prober.heed(Arc::downgrade(&busy));
+    let leader = bench.leader().await;
+    let id = bench.probe(target(&leader.address, settings()));
+    bench.until_proven(&id).await;
+    let skipped = |bench: &Bench| bench.prober.counters().get(ProbeStep::Health, ProbeResult::Skipped);
+    leader.answer("/health", 503, "");
+    let before = skipped(&bench);
+    assert_eq!(bench.until(&id, |verdict| !verdict.proven).await.reason, Some(Reason::HealthFailed));
+    assert!(skipped(&bench) - before <= 5, "only before the first miss");
+    leader.answer("/health", 200, "");
+    assert_eq!(bench.until_proven(&id).await.proof, 2);
+    bench.prober.report_fault(&id, Fault::Hang);
+    assert_eq!(bench.until_proven(&id).await.proof, 3);
+    drop(busy);
+    let asked = leader.count("/health");
+    let before = skipped(&bench);
+    leader.asked("/health", asked + 20).await;
+    assert!(skipped(&bench) - before <= 1, "a round that had begun");
 }
 
 #[tokio::test]

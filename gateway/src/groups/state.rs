@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::groups::health::Health;
+use crate::telemetry::labels::Route;
 use crate::upstream::pool::IdlePool;
 
 /// What is known of a group's end, as bits of one byte.
@@ -86,9 +87,10 @@ pub struct GroupState {
     in_flight: AtomicU32,
     signs: AtomicU8,
     attempts: AtomicU64,
+    good: AtomicU64,
+    changed: Arc<Notify>,
     /// Milliseconds from which silence counts as loss, at least 1; 0: it does not.
     silence_counts_from: AtomicU64,
-    changed: Arc<Notify>,
     /// Idle connections to the leader.
     pub idle: IdlePool,
     /// The place.
@@ -112,8 +114,9 @@ impl GroupState {
             in_flight: AtomicU32::new(0),
             signs: AtomicU8::new(Signs::of(group).0),
             attempts: AtomicU64::new(0),
-            silence_counts_from: AtomicU64::new(silence_counts_from(group, 1, now)),
+            good: AtomicU64::new(0),
             changed: Arc::new(Notify::new()),
+            silence_counts_from: AtomicU64::new(silence_counts_from(group, 1, now)),
             idle: IdlePool::new(workers),
             key: group.key.clone(),
             first_token: AtomicU64::new(0),
@@ -144,6 +147,19 @@ impl GroupState {
     /// Attempts begun, and those that failed by the leader's fault, since the incarnation was first seen.
     pub fn attempts(&self) -> (u64, u64) {
         (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
+
+    /// A request by `route` was answered well: this ends a row of server errors, and shows that the engine works if its model ran.
+    pub fn answered_well(&self, route: Route) {
+        self.health.success();
+        if route.runs_the_model() {
+            self.good.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Answers of its model that ended well, since the incarnation was first seen.
+    pub fn good_answers(&self) -> u64 {
+        self.good.load(Ordering::Relaxed)
     }
 
     /// A request failed by the leader's fault.
@@ -272,6 +288,9 @@ mod tests {
         let counts = 2 * size_of::<usize>();
         assert_eq!(counts + std::mem::offset_of!(GroupState, changed), 64);
         assert!(counts + std::mem::offset_of!(GroupState, first_token) <= 128, "what a try needs lies in the second");
+        // jemalloc's places between 128 and 256 bytes come in steps of 32; those of 192 begin with a line.
+        let place = (counts + size_of::<GroupState>()).next_multiple_of(32);
+        assert_eq!(place, 192);
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl Exchange {
         if let State::Relaying(relay) = state
             && job.record.outcome() == Outcome::Ok
         {
-            relay.group.health.success();
+            relay.group.answered_well(job.inbound.route);
         }
     }
 

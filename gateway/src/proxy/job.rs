@@ -32,6 +32,7 @@ use crate::proxy::route::{self, NoTarget, Target};
 use crate::proxy::whole::{self, Gathered, Says};
 use crate::reject::{Clock, Reject};
 use crate::resume::{self, Watch};
+use crate::telemetry::labels::Route;
 use crate::upstream::h1::RequestHead;
 
 /// What a stalled try is told of.
@@ -387,7 +388,7 @@ impl Job {
         };
         let says = whole::judge(started.head.status, &body);
         let Started { head, permit, .. } = *started;
-        note(&self.gateway, &permit, head.status, says);
+        note(&self.gateway, (&permit, self.inbound.route), head.status, says);
         opened.answer = Answer::Whole { head: Box::new(head), body };
         match says {
             Says::Answer => Ok(opened),
@@ -446,7 +447,7 @@ fn ended(opened: Opened) -> Result<Opened, Reject> {
 }
 
 /// What an answer's status says of the leader's health. 4xx and 503 are no fault.
-fn note(gateway: &Gateway, permit: &Permit, status: StatusCode, says: Says) {
+fn note(gateway: &Gateway, (permit, route): (&Permit, Route), status: StatusCode, says: Says) {
     let group = permit.group();
     match says {
         Says::Leaving | Says::Ended => gateway.fault(group, Fault::ServerError),
@@ -456,6 +457,6 @@ fn note(gateway: &Gateway, permit: &Permit, status: StatusCode, says: Says) {
                 gateway.report(&group.id, Fault::ServerError);
             }
         }
-        Says::Answer => group.health.success(),
+        Says::Answer => group.answered_well(route),
     }
 }

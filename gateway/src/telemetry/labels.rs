@@ -64,6 +64,22 @@ closed_set! {
 }
 
 impl Route {
+    /// A good answer of an engine means that its model ran. Not known of paths that configuration adds.
+    pub fn runs_the_model(self) -> bool {
+        match self {
+            Self::ChatCompletions
+            | Self::Completions
+            | Self::Embeddings
+            | Self::Responses
+            | Self::Messages
+            | Self::Rerank
+            | Self::Score
+            | Self::Pooling
+            | Self::Classify => true,
+            Self::Tokenize | Self::Detokenize | Self::Models | Self::Extra | Self::Other => false,
+        }
+    }
+
     /// The route of a path without its query. Paths that configuration adds are `Extra`; the caller knows them.
     pub fn of_path(path: &str) -> Self {
         match path {
