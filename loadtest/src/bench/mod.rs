@@ -70,6 +70,8 @@ pub struct BenchArgs {
 
 /// Clients that leave, in each mode and round.
 const LEAVING: usize = 40;
+/// Leaders that a row about many of them is compared with.
+const FEW_LEADERS: usize = 4;
 const QUICK_LEAVING: usize = 5;
 const QUICK_SECONDS: f64 = 0.8;
 
@@ -155,6 +157,16 @@ impl Bench {
         }
         let (engine, leaders) = self.engine(row).await?;
         let mut running = self.start(&leaders, &mut measured).await;
+        let few = match row.figure {
+            Figure::ManyLeaders => self.start(&leaders[..FEW_LEADERS], &mut measured).await,
+            Figure::PerRequest
+            | Figure::PerEvent
+            | Figure::Latency
+            | Figure::FirstToken
+            | Figure::Growth
+            | Figure::PerStream
+            | Figure::Gone => Vec::new(),
+        };
         let load = Load { place: &self.place, row, program: self.program.clone(), seconds: self.seconds() };
         for nth in 0..self.rounds() {
             // Memory that is free again is not given back: each round of a memory row needs a fresh process.
@@ -163,7 +175,11 @@ impl Bench {
             }
             self.turn(&mut running, nth);
             for proxy in &running {
-                note(&mut measured, proxy.kind, load.round(proxy, &engine).await);
+                let figures = match few.iter().find(|few| few.kind == proxy.kind) {
+                    Some(few) => load.many_leaders(few, proxy, &engine).await,
+                    None => load.round(proxy, &engine).await,
+                };
+                note(&mut measured, proxy.kind, figures);
             }
         }
         Ok(measured)

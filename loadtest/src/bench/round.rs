@@ -38,8 +38,23 @@ impl Load<'_> {
         match self.row.figure {
             Figure::PerStream => return self.streams(proxy).await,
             Figure::Growth => return self.growth(proxy).await,
-            Figure::PerRequest | Figure::PerEvent | Figure::Latency | Figure::FirstToken | Figure::Gone => {}
+            Figure::PerRequest | Figure::ManyLeaders | Figure::PerEvent | Figure::Latency | Figure::FirstToken | Figure::Gone => {}
         }
+        self.closed_loop(proxy, engine).await
+    }
+
+    /// The row's figures of `many`, and what a request costs with the few leaders of `few`.
+    pub(super) async fn many_leaders(&self, few: &Proxy, many: &Proxy, engine: &Pinned) -> io::Result<Figures> {
+        let few = self.closed_loop(few, engine).await?["proxy_cpu_us"];
+        let mut figures = self.closed_loop(many, engine).await?;
+        figures.insert("few_leaders_cpu_us", few);
+        if few > 0.0 {
+            figures.insert("many_over_few", figures["proxy_cpu_us"] / few);
+        }
+        Ok(figures)
+    }
+
+    async fn closed_loop(&self, proxy: &Proxy, engine: &Pinned) -> io::Result<Figures> {
         self.flood(proxy.address, (self.seconds / 4.0).max(0.5)).await?;
         let (proxy_before, engine_before, load_before) = (proxy.cpu()?, engine.cpu()?, children_cpu()?);
         let seen = self.flood(proxy.address, self.seconds).await?;

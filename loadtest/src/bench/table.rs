@@ -83,7 +83,7 @@ impl Measured {
     /// The figures that the table is about.
     fn headline(&self) -> &'static [&'static str] {
         match self.row.figure {
-            Figure::PerRequest | Figure::PerEvent => &["proxy_cpu_us"],
+            Figure::PerRequest | Figure::ManyLeaders | Figure::PerEvent => &["proxy_cpu_us"],
             Figure::Latency => &["p50_us", "p99_us"],
             Figure::FirstToken => &["first_p50_ms", "first_p99_ms", "gap_p99_ms"],
             Figure::Growth => &["few_cpu_us", "many_cpu_us"],
@@ -99,7 +99,7 @@ impl Measured {
             Figure::FirstToken => {
                 &[("added_first_p50_ms", "first_p50_ms"), ("added_first_p99_ms", "first_p99_ms"), ("added_gap_p99_ms", "gap_p99_ms")]
             }
-            Figure::PerRequest | Figure::PerEvent | Figure::Growth | Figure::PerStream | Figure::Gone => &[],
+            Figure::PerRequest | Figure::ManyLeaders | Figure::PerEvent | Figure::Growth | Figure::PerStream | Figure::Gone => &[],
         }
     }
 
