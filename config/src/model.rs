@@ -178,6 +178,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Time an idle client connection is kept.
     pub idle_timeout: Duration,
+    /// Longest time in which a client takes nothing of what is written to it.
+    pub write_timeout: Duration,
 }
 
 /// The gateway's own end (`LameDuck`).

@@ -72,6 +72,7 @@ fn limits(reader: &mut Reader<'_>, limits: &mut Limits) {
     reader.duration(&process::HEADER_TIMEOUT, &mut limits.header_timeout);
     reader.duration(&process::BODY_TIMEOUT, &mut limits.body_timeout);
     reader.duration(&process::IDLE_TIMEOUT, &mut limits.idle_timeout);
+    reader.duration(&process::WRITE_TIMEOUT, &mut limits.write_timeout);
 }
 
 /// A pool's settings while layers are laid over each other. The engine key's parts come from different layers, and one without a file
@@ -192,6 +193,7 @@ fn blank_limits() -> Limits {
         header_timeout: Duration::ZERO,
         body_timeout: Duration::ZERO,
         idle_timeout: Duration::ZERO,
+        write_timeout: Duration::ZERO,
     }
 }
 

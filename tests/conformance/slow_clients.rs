@@ -4,7 +4,7 @@ use tests::Outcome;
 use tests::gateway::GatewayHandle;
 
 use crate::support::engine::ScriptedEngine;
-use crate::support::gateway::over;
+use crate::support::gateway::{over, wait_idle};
 use crate::support::h2::{DATA, Ended, H2, HEADERS};
 use crate::support::message::find;
 use crate::support::script::{EVENTS, FINISH, LAST, Step, chunk, event};
@@ -84,4 +84,17 @@ async fn t9_a_stream_without_a_window_stops_only_its_own_leader() -> Outcome<()>
     assert_eq!(rest.ended, Ended::Clean);
     assert!([held, rest.body].concat() == expected(), "the slow stream is whole in the end");
     Ok(())
+}
+
+/// A client that takes nothing for `limits.write_timeout` is let go, and so is what it holds, also while its leader's answer is whole already.
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_let_go() -> Outcome<()> {
+    let engine = flood()?;
+    let gateway = over(&[engine.leader("m")], "limits: {write_timeout: 300ms}\nprobe: {serving_interval: 1h}\n").await?;
+    let mut lazy = Wire::narrow(&gateway).await?;
+    lazy.send(post("", &ask("m"))).await?;
+    let line = gateway.wait_access("cancelled").await?;
+    assert_eq!(line["status"], 200);
+    engine.wait_gone(1).await?;
+    wait_idle(&gateway).await
 }

@@ -107,6 +107,9 @@ pub(crate) const BODY_TIMEOUT: Setting = Setting::duration("limits.body_timeout"
 pub(crate) const IDLE_TIMEOUT: Setting = Setting::duration("limits.idle_timeout", "620s")
     .doc("Time an idle client connection is kept.")
     .why("longer than load balancers in front keep theirs (up to 600 s), so that never the gateway closes a connection that is about to be used");
+pub(crate) const WRITE_TIMEOUT: Setting = Setting::duration("limits.write_timeout", "5min")
+    .doc("Longest time in which a client takes nothing of what is written to it. Beyond it its connection is closed.")
+    .why("a slow client is served as long as it reads; one that does not holds a leader's answer open");
 
 pub(crate) const SETTLE: Setting = Setting::duration("shutdown.settle", "10s")
     .or_zero()
@@ -181,6 +184,7 @@ pub(crate) const ROWS: &[&Setting] = &[
     &HEADER_TIMEOUT,
     &BODY_TIMEOUT,
     &IDLE_TIMEOUT,
+    &WRITE_TIMEOUT,
     &SETTLE,
     &GRACE,
     &LOG_FORMAT,

@@ -47,7 +47,7 @@ where
     let first = timeout(config.limits.idle_timeout, (&mut socket).take(PREFACE.len() as u64).read_buf(&mut prefix)).await;
     let Ok(Ok(1..)) = first else { return };
     let Ok(Ok(h2)) = timeout(config.limits.header_timeout, sniff(&mut socket, &mut prefix)).await else { return };
-    let io = ClientIo::new(socket, prefix);
+    let io = ClientIo::new(socket, prefix, config.limits.write_timeout);
     let caller = Caller { gateway, worker, client, written: io.written().clone() };
     let result = if h2 { serve_h2(io, caller, &config).await } else { serve_h1(io, caller, &config).await };
     if let Err(error) = result {

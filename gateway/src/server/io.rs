@@ -1,15 +1,15 @@
 //! A client's socket as the server reads and writes it.
 //!
 //! Owns: the bytes read while the HTTP version was found out, and the count of what was written and flushed, which tells a stream whether its last
-//! event has left the process (wire rules H10, T7: the error event first, flushed, then the cut). For HTTP/1.1 it also fails the read of a head that
-//! is late (`head_clock`).
+//! event has left the process (wire rules H10, T7: the error event first, flushed, then the cut), and the clock of a client that takes nothing. For
+//! HTTP/1.1 it also fails the read of a head that is late (`head_clock`).
 
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -43,6 +43,9 @@ pub struct ClientIo<S> {
     /// Read already, not yet given on.
     prefix: Vec<u8>,
     written: Arc<Written>,
+    write_timeout: Duration,
+    /// Runs while the socket takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
     /// `None`: heads have no clock here.
     heads: Option<Heads>,
 }
@@ -74,9 +77,9 @@ impl Heads {
 }
 
 impl<S> ClientIo<S> {
-    /// A socket of which `prefix` was read already.
-    pub fn new(socket: S, prefix: Vec<u8>) -> Self {
-        Self { socket, prefix, written: Arc::default(), heads: None }
+    /// A socket of which `prefix` was read already. A write fails when the peer has taken nothing for `write_timeout`.
+    pub fn new(socket: S, prefix: Vec<u8>, write_timeout: Duration) -> Self {
+        Self { socket, prefix, written: Arc::default(), write_timeout, stalled: None, heads: None }
     }
 
     /// From now on a head that is not whole `limit` after its first byte fails its read.
@@ -89,10 +92,20 @@ impl<S> ClientIo<S> {
         &self.written
     }
 
-    fn count(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(n)) = &result {
-            // One writer: no read-modify-write needed.
-            self.written.bytes.store(self.written.bytes() + *n as u64, Ordering::Relaxed);
+    fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &result {
+            Poll::Ready(Ok(n)) => {
+                // One writer: no read-modify-write needed.
+                self.written.bytes.store(self.written.bytes() + *n as u64, Ordering::Relaxed);
+                self.stalled = None;
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                let limit = self.write_timeout;
+                let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+                ready!(timer.as_mut().poll(cx));
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing of its answer")));
+            }
         }
         result
     }
@@ -133,12 +146,12 @@ impl<S: AsyncRead + Unpin> ClientIo<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.socket).poll_write(cx, buf);
-        self.count(result)
+        self.wrote(cx, result)
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
-        self.count(result)
+        self.wrote(cx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
