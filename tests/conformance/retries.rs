@@ -106,3 +106,28 @@ fn text(body: &str) -> Outcome<String> {
     }
     Ok(text)
 }
+
+/// What is counted and paid for is a second try, not the wish for one: else a pool's budget is gone when another leader could be asked.
+#[tokio::test]
+async fn only_second_tries_are_counted() -> Outcome<()> {
+    for leaders_of_pool in 1..=3 {
+        let full = |_: &_| send(answer(503, "", r#"{"full":1}"#));
+        let engines = (0..leaders_of_pool).map(|_| ScriptedEngine::start(full)).collect::<Outcome<Vec<_>>>()?;
+        let gateway = over(&leaders(&engines), &format!("retry: {{attempts: 4, burst: 100, ratio: 0}}\n{PROBES}")).await?;
+        for _ in 0..5 {
+            assert_eq!(Wire::ask(&gateway, post("", CHAT)).await?.status(), 503);
+        }
+        let second = total(&engines) - 5;
+        assert_eq!(second, 5 * (leaders_of_pool - 1), "each leader was asked once");
+        let metrics = gateway.metrics().await?;
+        let counted: usize = metrics
+            .lines()
+            .filter(|line| line.starts_with("leadgate_retries_total{"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
+            .sum();
+        assert_eq!(counted, second, "{leaders_of_pool} leaders");
+        let left = metrics.lines().find_map(|line| line.strip_prefix(r#"leadgate_retry_budget{pool="m"} "#)).map(str::parse::<f64>);
+        assert_eq!(left, Some(Ok((100 - second) as f64)), "{leaders_of_pool} leaders");
+    }
+    Ok(())
+}

@@ -379,6 +379,9 @@ impl Job {
         let body = match watched {
             Ok(Gathered::Whole(body)) => body,
             Ok(Gathered::Long(prefix)) => {
+                if started.head.status.is_server_error() {
+                    note(&self.gateway, (&started.permit, self.inbound.route), started.head.status, Says::Answer);
+                }
                 opened.answer = Answer::Running { started, prefix };
                 return Ok(opened);
             }
@@ -397,6 +400,14 @@ impl Job {
         }
     }
 
+    /// Whether another try would find a leader now, or would wait for one.
+    fn has_elsewhere(&self, entry: &PoolEntry, group: &Arc<GroupState>) -> bool {
+        let table = self.gateway.tables.load();
+        let entry = table.pool(&entry.pool.model).map_or(entry, |entry| entry);
+        let tried: SmallVec<[Tried; 3]> = self.tried.iter().cloned().chain([Tried::now(group)]).collect();
+        !entry.any_available() || pick::pick(entry, &tried, &mut self.gateway.dice.draw()).is_some()
+    }
+
     async fn may_try_again(&mut self, entry: &PoolEntry, group: &Arc<GroupState>, failure: Failure) -> bool {
         let mut evidence = Evidence { signs: group.signs(), refuses: None };
         let mut verdict = retry::judge(failure, evidence);
@@ -407,6 +418,10 @@ impl Job {
             verdict = retry::judge(failure, evidence);
         }
         let Verdict::Again { unplanned } = verdict else { return false };
+        // What is counted and paid for is a second try, not the wish for one.
+        if !self.has_elsewhere(entry, group) {
+            return false;
+        }
         let allowed = self.tries.may_move(unplanned, entry.settings.retry.attempts) && entry.state.budget.spend();
         if allowed {
             self.record.retried(retry::cause(failure, evidence));
