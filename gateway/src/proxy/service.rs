@@ -35,6 +35,9 @@ pub type Answered = Response<AnswerBody>;
 /// Whole bytes, or an answer in progress.
 pub type AnswerBody = Either<Full<Bytes>, Box<Exchange>>;
 
+/// Bytes of a body that nobody wants which hyper reads over, if they are there; behind a longer one it closes.
+const DRAINED: u64 = 8 * 1024;
+
 /// Who asks, over which connection.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -58,15 +61,22 @@ pub async fn serve(caller: Caller, request: Request<Incoming>) -> Answered {
     let route = route::of_path(path, &config.routes.extra);
     let record = Box::new(Record::new(caller.gateway.telemetry.clone(), &parts, caller.client, &request_id, route));
     let mut response = match special(&caller.gateway, &parts, route) {
-        Some(answer) => finish_here(record, answer),
+        Some(answer) => {
+            let unread = hyper::body::Body::size_hint(&body).upper().is_none_or(|most| most > DRAINED);
+            let response = finish_here(record, answer);
+            if unread { closing(response) } else { response }
+        }
         None => routed(caller, parts, body, (config, record, request_id.clone())).await,
     };
     response.headers_mut().insert(X_REQUEST_ID, request_id);
     // RFC 9112 9.3: a proxy keeps no connection with an HTTP/1.0 client. 6.1: hyper drops a Content-Length that stands beside chunked coding and
     // does not tell, so a connection that carried a chunked request is not used again.
-    if version == Version::HTTP_10 || chunked {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
+    if version == Version::HTTP_10 || chunked { closing(response) } else { response }
+}
+
+/// The same answer as the last one of its connection (RFC 9112 9.6); over HTTP/2 hyper leaves the field out.
+fn closing(mut response: Answered) -> Answered {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
@@ -105,12 +115,10 @@ fn finish_here(mut record: Box<Record>, answer: Result<Response<Bytes>, Reject>)
 
 fn refused(record: &mut Record, reject: &Reject) -> Answered {
     record.refused(reject);
-    let mut response = reject.response().map(|body| Either::Left(Full::new(body)));
+    let response = reject.response().map(|body| Either::Left(Full::new(body)));
     // The rest of a body that is refused is not read: the connection cannot be used again.
-    if matches!(reject, Reject::BodyTooLarge { .. } | Reject::BodyTimeout | Reject::ShuttingDown) {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
+    let last = matches!(reject, Reject::BodyTooLarge { .. } | Reject::BodyTimeout | Reject::ShuttingDown);
+    if last { closing(response) } else { response }
 }
 
 async fn routed(
@@ -120,7 +128,7 @@ async fn routed(
     (config, mut record, request_id): (Arc<config::Config>, Box<Record>, HeaderValue),
 ) -> Answered {
     let Some(entered) = caller.gateway.enter() else {
-        return refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" });
+        return closing(refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" }));
     };
     let mut inbound = match ingress::read((record.route, request_id), parts, body, &config.limits, &caller.gateway.bodies).await {
         Ok(inbound) => inbound,
