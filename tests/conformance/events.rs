@@ -5,10 +5,10 @@ use tests::Outcome;
 use tests::gateway::{GatewayHandle, Options, Source};
 
 use crate::support::engine::ScriptedEngine;
-use crate::support::gateway::strict;
+use crate::support::gateway::{over, strict};
 use crate::support::message::{Chunk, End};
 use crate::support::script::{EVENTS, FINISH, LAST, Step, chunk, event, gate, whole_stream};
-use crate::support::wire::{STREAM, Wire, post};
+use crate::support::wire::{STREAM, Wire, post, post_to};
 
 /// A stream of these pieces, each a chunk.
 fn pieces(pieces: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
@@ -174,5 +174,30 @@ async fn a_hold_that_ends_is_an_event_or_a_503() -> Outcome<()> {
     assert_eq!((whole.status(), whole.code()?.as_str()), (503, "no_serving_group"));
     let after: u64 = whole.head.get("retry-after").ok_or("no Retry-After")?.parse()?;
     assert!((1..=60).contains(&after), "{after}");
+    Ok(())
+}
+
+/// A client whose stream has had its last event is owed nothing more, whatever becomes of the leader's framing.
+#[tokio::test]
+async fn a_stream_is_complete_with_its_last_event() -> Outcome<()> {
+    let named = |name: &str| format!("event: {name}\ndata: {{\"type\":\"{name}\"}}\n\n");
+    let streams = [
+        ("/v1/chat/completions", [event("well"), FINISH.to_owned()].concat()),
+        ("/v1/messages", [named("message_start"), named("message_stop")].concat()),
+        ("/v1/responses", [named("response.created"), named("response.completed")].concat()),
+    ];
+    for (path, stream) in streams {
+        for end in [Step::Hold, Step::Fin, Step::Reset] {
+            let steps = vec![Step::Send([EVENTS.as_bytes(), &chunk(&stream)].concat()), end.clone()];
+            let engine = ScriptedEngine::start(move |_| steps.clone())?;
+            // With resuming on, a break would be mended.
+            let gateway = over(&[engine.leader("m")], "probe: {serving_interval: 1h}\n").await?;
+            let answer = Wire::ask(&gateway, post_to(path, "", STREAM)).await?;
+            assert_eq!((answer.status(), answer.end, answer.text()), (200, End::Whole, stream.clone()), "{path}, {end:?}");
+            let line = gateway.wait_access("ok").await?;
+            assert_eq!((&line["ending"], &line["attempts"]), (&"complete".into(), &1.into()), "{path}: {line}");
+            assert!(line["resumes"].is_null(), "{path}: {line}");
+        }
+    }
     Ok(())
 }

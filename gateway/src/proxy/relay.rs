@@ -24,6 +24,9 @@ use crate::resume::{Cause, End, Watch, Watched};
 use crate::sse::Out;
 use crate::upstream::body::UpstreamBody;
 
+/// How long a leader may take to end the framing of a stream whose last event it has sent. Engines send both at once.
+const FRAMING: Duration = Duration::from_secs(1);
+
 /// What a relay sees next.
 #[derive(Debug)]
 pub enum Seen {
@@ -60,6 +63,8 @@ pub struct Relay {
     /// When the group's signs last changed.
     signed: Option<Instant>,
     begun: bool,
+    /// When the stream's last event came: it is complete whatever becomes of its framing.
+    done: Option<Instant>,
     whole_deadline: Option<Instant>,
 }
 
@@ -86,6 +91,7 @@ impl Relay {
             last: sent,
             signed: group.signs().silence_is_loss().then(Instant::now),
             begun: false,
+            done: None,
             whole_deadline: (!events).then_some(deadline),
             group,
             settings,
@@ -109,12 +115,12 @@ impl Relay {
             return Poll::Ready(next);
         }
         if !self.prefix.is_empty() {
-            self.begun = true;
+            self.begin();
             return Poll::Ready(Seen::Bytes(std::mem::take(&mut self.prefix)));
         }
         loop {
             match self.body.poll(cx) {
-                Poll::Pending => return self.poll_watch(cx),
+                Poll::Pending => return self.poll_watch(cx, watch),
                 Poll::Ready(None) => return Poll::Ready(self.end(watch, None)),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(self.end(watch, Some(error.to_string()))),
                 Poll::Ready(Some(Ok(data))) => {
@@ -128,7 +134,7 @@ impl Relay {
 
     fn take(&mut self, data: Bytes, watch: Option<&mut Watch>) -> Option<Seen> {
         let Some(watch) = watch else {
-            self.begun = true;
+            self.begin();
             return Some(Seen::Bytes(data));
         };
         // Events that are swallowed on a replay prove life too.
@@ -136,6 +142,10 @@ impl Relay {
         let watched = watch.on_chunk(data, &mut self.out);
         if self.out.take_events() > 0 || swallowing.is_some_and(|data| memchr::memmem::find(&data, b"data:").is_some()) {
             self.event_passed();
+        }
+        if self.done.is_none() && watch.stream().is_done() {
+            self.done = Some(Instant::now());
+            self.reset_timer();
         }
         let bytes = self.out.take();
         match watched {
@@ -164,14 +174,19 @@ impl Relay {
         Seen::Bytes(bytes)
     }
 
+    /// The leader has begun to answer.
+    fn begin(&mut self) {
+        self.begun = true;
+        if let Some(mut grant) = self.grant.take() {
+            grant.started();
+        }
+    }
+
     fn event_passed(&mut self) {
         let sent = std::mem::replace(&mut self.last, Instant::now());
         if !self.begun {
-            self.begun = true;
+            self.begin();
             self.group.first_token(self.last.saturating_duration_since(sent));
-            if let Some(mut grant) = self.grant.take() {
-                grant.started();
-            }
             // From now on the idle clock counts, which may be shorter.
             self.reset_timer();
         }
@@ -179,6 +194,9 @@ impl Relay {
 
     /// The earliest moment at which silence ends this stream, and how.
     fn deadline(&self) -> (Instant, Option<Clock>) {
+        if let Some(done) = self.done {
+            return (done + FRAMING, None);
+        }
         let clock = match (self.whole_deadline, self.begun) {
             (Some(at), _) => (at, Clock::Response),
             (None, true) => (self.last + self.settings.clocks.idle, Clock::Idle),
@@ -206,7 +224,7 @@ impl Relay {
         self.timer.as_mut().reset(at);
     }
 
-    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Seen> {
+    fn poll_watch(&mut self, cx: &mut Context<'_>, watch: Option<&mut Watch>) -> Poll<Seen> {
         let mut nudged = false;
         while self.signs.as_mut().poll(cx).is_ready() {
             self.signs.set(self.group.changed().clone().notified_owned());
@@ -214,12 +232,16 @@ impl Relay {
             self.reset_timer();
             nudged = true;
         }
-        if nudged {
+        // A stream whose last event has gone out needs nothing more from its group, nor from the gateway.
+        if nudged && self.done.is_none() {
             return Poll::Ready(Seen::Nudged);
         }
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let (at, clock) = self.deadline();
+            if at <= Instant::now() && self.done.is_some() {
+                return Poll::Ready(self.end(watch, Some("the end of its framing did not come".to_owned())));
+            }
             if at <= Instant::now() {
                 return Poll::Ready(clock.map_or_else(|| Seen::Broken(Cause::Stall, SILENT.to_owned()), Seen::Late));
             }
