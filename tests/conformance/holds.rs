@@ -156,3 +156,34 @@ async fn an_unknown_name_is_no_404_while_names_are_pending() -> Outcome<()> {
     })
     .await
 }
+
+/// A pool that gets more requests than the first pace lets through must not stay behind for good.
+#[tokio::test]
+async fn warm_leaders_are_not_held_to_the_first_pace() -> Outcome<()> {
+    let next = gate();
+    let passes = next.clone();
+    let engine = ScriptedEngine::start_unready(move |_| vec![Step::Wait(passes.clone()), Step::Send(answer(200, "", "{}"))])?;
+    let gateway = holding(&engine, "hold: {release: 1}\n").await?;
+    let mut clients = Vec::new();
+    for n in 0..12 {
+        let mut wire = Wire::open(&gateway).await?;
+        wire.send(post("", CHAT)).await?;
+        wait_waiting(&gateway, n + 1).await?;
+        clients.push(wire);
+    }
+    engine.set_ready(true);
+    for (answered, sent) in [(0, 1), (3, 4), (4, 6), (6, 10)] {
+        next.add_permits(answered - (12 - clients.len()));
+        while clients.len() > 12 - answered {
+            assert_eq!(clients.remove(0).answer().await?.status(), 200);
+        }
+        engine.wait_received(sent).await?;
+        wait_waiting(&gateway, 12 - sent as u64).await?;
+        assert_eq!(engine.received().len(), sent, "behind {answered} answers");
+    }
+    next.add_permits(12);
+    for mut wire in clients {
+        assert_eq!(wire.answer().await?.status(), 200);
+    }
+    Ok(())
+}

@@ -1,13 +1,17 @@
 //! Requests that wait for a leader of one pool: bounded, first come first served, resumed streams before new requests.
 //!
-//! Owns: the order, the bounds and the pace of release (so many at once, one more for each first event delivered). Must not: know leaders; it is
-//! told how many there are. Cancelled waiters leave at once, by drop.
+//! Owns: the order, the bounds and the pace of release: so many at once, one more for each first event delivered; once the leaders have begun
+//! [`WARM`] times as many, two more for each, so that a pool that gets more requests than its first pace allows does not stay behind for good. Must not:
+//! know leaders; it is told how many there are. Cancelled waiters leave at once, by drop.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+
+/// Windows of first events after which leaders are warm.
+const WARM: usize = 4;
 
 /// Order of release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -73,8 +77,13 @@ struct Inner {
     bytes: u64,
     /// Released, first event not yet seen.
     unstarted: usize,
-    /// How many may be unstarted at once: pace times leaders.
+    /// How many may be unstarted at once while leaders are cold: pace times leaders.
     window: usize,
+    leaders: usize,
+    /// First events since a leader was lost, or there was none.
+    begun: usize,
+    /// By how much the window has grown since leaders are warm.
+    grown: usize,
 }
 
 #[derive(Debug)]
@@ -134,12 +143,16 @@ impl Queue {
     /// There are `leaders` that may take `pace` unstarted requests each: releases who may go.
     pub fn open(self: &Arc<Self>, leaders: usize, pace: usize) {
         let mut inner = self.lock();
+        if leaders < inner.leaders {
+            (inner.begun, inner.grown) = (0, 0);
+        }
+        inner.leaders = leaders;
         inner.window = leaders.saturating_mul(pace.max(1));
         self.release(&mut inner);
     }
 
     fn release(self: &Arc<Self>, inner: &mut Inner) {
-        while inner.unstarted < inner.window {
+        while inner.unstarted < inner.window.saturating_add(inner.grown) {
             let Some((_, entry)) = inner.waiting.pop_first() else { break };
             inner.bytes -= entry.bytes;
             inner.unstarted += 1;
@@ -152,9 +165,16 @@ impl Queue {
         self.waiting.store(inner.waiting.len(), Ordering::Relaxed);
     }
 
-    fn started(self: &Arc<Self>) {
+    /// A released request has begun or ended. `begun`: by a leader's answer.
+    fn started(self: &Arc<Self>, begun: bool) {
         let mut inner = self.lock();
         inner.unstarted = inner.unstarted.saturating_sub(1);
+        if begun && inner.leaders > 0 {
+            inner.begun = inner.begun.saturating_add(1);
+            if inner.begun >= inner.window.saturating_mul(WARM) {
+                inner.grown = inner.grown.saturating_add(1);
+            }
+        }
         self.release(&mut inner);
     }
 
@@ -202,17 +222,19 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The first event came: one more may go.
+    /// The leader has begun to answer: one more may go.
     pub fn started(&mut self) {
         if let Some(queue) = self.queue.take() {
-            queue.started();
+            queue.started(true);
         }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.started();
+        if let Some(queue) = self.queue.take() {
+            queue.started(false);
+        }
     }
 }
 
@@ -247,6 +269,43 @@ mod tests {
         drop(grant);
         assert!(turn(&mut second).is_some());
         assert!(queue.is_empty());
+    }
+
+    /// More requests come than the first pace lets through: the window opens, and a leader that comes up later is not flooded for it.
+    #[test]
+    fn warm_leaders_are_not_held_to_the_first_pace() {
+        let (queue, limit) = (Arc::new(Queue::default()), Arc::new(HeldLimit::new(1000)));
+        let bounds = Bounds { requests: 1000, bytes: 0 };
+        let join = |n: usize| -> Vec<_> { (0..n).map(|_| queue.join(Priority::Fresh, 0, bounds, &limit).unwrap()).collect() };
+        let mut waiting = join(200);
+        queue.open(1, 4);
+        let mut at_once = Vec::new();
+        while !queue.is_empty() {
+            let granted: Vec<_> = waiting.iter_mut().map_while(turn).collect();
+            waiting.drain(..granted.len());
+            at_once.push(granted.len());
+            granted.into_iter().for_each(|mut grant| grant.started());
+        }
+        assert_eq!(at_once[..6], [4, 4, 4, 4, 5, 10], "four windows at the first pace, then twice as many each time");
+        drop(waiting);
+        queue.open(0, 4);
+        let mut waiting = join(20);
+        queue.open(1, 4);
+        let granted: Vec<_> = waiting.iter_mut().filter_map(turn).collect();
+        assert_eq!(granted.len(), 4, "behind a gap it begins anew");
+    }
+
+    /// Requests that end without an answer say nothing of a leader.
+    #[test]
+    fn failed_tries_open_nothing() {
+        let (queue, limit) = (Arc::new(Queue::default()), Arc::new(HeldLimit::new(1000)));
+        let bounds = Bounds { requests: 1000, bytes: 0 };
+        let mut waiting: Vec<_> = (0..100).map(|_| queue.join(Priority::Fresh, 0, bounds, &limit).unwrap()).collect();
+        queue.open(1, 4);
+        for waiting in waiting.chunks_mut(4).take(20) {
+            let granted: Vec<_> = waiting.iter_mut().filter_map(turn).collect();
+            assert_eq!(granted.len(), 4);
+        }
     }
 
     #[test]

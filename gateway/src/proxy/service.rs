@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::gateway::Gateway;
+use crate::groups::queue::Grant;
 use crate::proxy::carry::Carried;
 use crate::proxy::exchange::{self, Exchange, Progress};
 use crate::proxy::headers::{self, X_LEADGATE_GROUP, X_REQUEST_ID};
@@ -205,10 +206,11 @@ fn comforted(exchange: Exchange) -> Answered {
 }
 
 /// Passes a leader's answer on.
-fn respond(caller: &Caller, mut job: Box<Job>, opened: Opened) -> Answered {
+fn respond(caller: &Caller, mut job: Box<Job>, mut opened: Opened) -> Answered {
     let group = headers::group(&opened.group.key);
     let (mut head, body) = match opened.answer {
         Answer::Whole { head, body } => {
+            opened.grant.iter_mut().for_each(Grant::started);
             job.record.answered(head.status.as_u16());
             job.record.passed(&body);
             job.record.complete();
