@@ -8,7 +8,7 @@ use crate::support::engine::ScriptedEngine;
 use crate::support::gateway::over;
 use crate::support::message::End;
 use crate::support::script::{Step, answer, gate, send};
-use crate::support::wire::{CHAT, STREAM, Wire, post};
+use crate::support::wire::{CHAT, STREAM, Wire, post, post_to};
 
 const PROBES: &str = "probe: {warming_interval: 50ms, serving_interval: 1h}\n";
 
@@ -184,6 +184,44 @@ async fn warm_leaders_are_not_held_to_the_first_pace() -> Outcome<()> {
     next.add_permits(12);
     for mut wire in clients {
         assert_eq!(wire.answer().await?.status(), 200);
+    }
+    Ok(())
+}
+
+/// Streams that were told to wait, and the answer that a leader then gives: no stream, whole or never whole.
+#[tokio::test]
+async fn an_error_for_a_stream_that_waited_has_a_form_and_a_clock() -> Outcome<()> {
+    let error = r#"{"error":{"message":"too long","type":"invalid_request_error","code":400}}"#;
+    let half = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{".to_vec();
+    let cases = [
+        (vec![Step::Send(answer(400, "", error))], "too long", "status_4xx"),
+        (vec![Step::Send(half), Step::Hold], "leader_timeout", "timeout"),
+    ];
+    for (steps, says, attempt) in cases {
+        for path in ["/v1/chat/completions", "/v1/messages", "/v1/responses"] {
+            let steps = steps.clone();
+            let engine = ScriptedEngine::start_unready(move |_| steps.clone())?;
+            let config = "hold: {heartbeat_after: 20ms, heartbeat_interval: 20ms}\nclocks: {response: 500ms}\n";
+            let gateway = holding(&engine, config).await?;
+            let mut stream = Wire::open(&gateway).await?;
+            stream.send(post_to(path, "", STREAM)).await?;
+            let head = stream.head().await?;
+            stream.until(": waiting").await?;
+            engine.set_ready(true);
+            let (events, end) = stream.0.body(&head, false).await?;
+            let text = String::from_utf8(events)?;
+            let last = text.rsplit("\n\n").find(|event| !event.is_empty()).unwrap_or_default();
+            assert_eq!(end, End::Cut, "{path}: {text}");
+            // The code of a timeout is in no field of the Messages API.
+            assert!(last.contains(says) || (path == "/v1/messages" && last.contains("not answer in time")), "{path}: {last}");
+            assert_eq!(last.contains("event: error\n"), path != "/v1/chat/completions", "{path}: {last}");
+            let counted = format!(r#"leadgate_attempts_total{{outcome="{attempt}",pool="m"}} 1"#);
+            eventually(PATIENCE, "its try counted", || async {
+                let metrics = gateway.metrics().await.map_err(|error| error.to_string())?;
+                if metrics.contains(&counted) { Ok(()) } else { Err(format!("{path}: no {counted}")) }
+            })
+            .await?;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! Next step: hyper writes the frames; dropping this body (client gone) drops the job, its permit and its connection at once.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,17 +14,20 @@ use discovery::Fault;
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::gateway::Gateway;
+use crate::proxy::attempt::{self, Outcome};
 use crate::proxy::carry::{self, Break, Carried};
-use crate::proxy::job::Job;
+use crate::proxy::job::{Job, SILENT};
 use crate::proxy::kept::Kept;
+use crate::proxy::late_error;
 use crate::proxy::opened::{Answer, Hold, Stop, is_event_stream};
 use crate::proxy::relay::{Relay, Seen};
 use crate::proxy::whole::{self, Gathered};
-use crate::reject::Reject;
+use crate::reject::{Clock, Reject};
 use crate::resume::{Cause, End, Route, Watch};
 use crate::server::io::Written;
 use crate::shutdown::Phase;
-use crate::telemetry::labels::Outcome;
+use crate::telemetry::labels::Outcome as Ended;
 
 /// A comment event: keeps clients and middle boxes from timing out (wire rule S15).
 const HEARTBEAT: &[u8] = b": waiting for a replica\n\n";
@@ -205,8 +208,9 @@ impl Exchange {
                 comment.then(|| Bytes::from_static(MOVED))
             }
             Answer::Whole { head, body } => {
-                job.record.joined(head.status.as_u16());
-                Some(self.last_event("upstream_error", upstream_error_event(head.status, &body)))
+                job.record.declined(head.status.as_u16());
+                let event = late_error::event(job.inbound.route, head.status, &body);
+                Some(self.last_event("upstream_error", event))
             }
         }
     }
@@ -279,7 +283,7 @@ impl Exchange {
             End::Complete | End::Broken(_) => job.record.complete(),
         }
         if let State::Relaying(relay) = state
-            && job.record.outcome() == Outcome::Ok
+            && job.record.outcome() == Ended::Ok
         {
             relay.group.answered_well(job.inbound.route);
         }
@@ -308,7 +312,7 @@ impl Exchange {
                 result = carry::on(&mut job, &mut watch, broke) => result,
                 () = gateway.lame_duck.reached(Phase::Cutting) => Err(Reject::ShuttingDown),
             };
-            let result = as_stream(result).await;
+            let result = as_stream(&gateway, result).await;
             Progress { job, watch: Some(watch), result }
         }));
         None
@@ -382,12 +386,12 @@ pub fn opening(mut job: Box<Job>) -> Opening {
 pub fn opening_stream(opening: Opening) -> Opening {
     Box::pin(async move {
         let mut progress = opening.await;
-        progress.result = as_stream(progress.result).await;
+        progress.result = as_stream(&progress.job.gateway, progress.result).await;
         progress
     })
 }
 
-async fn as_stream(result: Result<Carried, Reject>) -> Result<Carried, Reject> {
+async fn as_stream(gateway: &Gateway, result: Result<Carried, Reject>) -> Result<Carried, Reject> {
     let mut opened = match result? {
         Carried::Opened(opened) => opened,
         finish @ Carried::Finish(_) => return Ok(finish),
@@ -397,9 +401,20 @@ async fn as_stream(result: Result<Carried, Reject>) -> Result<Carried, Reject> {
         opened.answer = Answer::Running { started, prefix };
         return Ok(Carried::Opened(opened));
     }
-    let body = match whole::gather(&mut started).await {
-        Gathered::Whole(body) | Gathered::Long(body) => body,
-        Gathered::Cut(why) => return Err(Reject::UpstreamReset(why)),
+    let clock = (opened.sent + opened.settings.clocks.response, Clock::Response);
+    let gathered = {
+        let whole = pin!(whole::gather(&mut started));
+        tokio::select! {
+            biased;
+            gathered = attempt::watched(whole, &opened.group, &opened.settings, clock) => gathered,
+            () = gateway.lame_duck.reached(Phase::Cutting) => return Err(Reject::ShuttingDown),
+        }
+    };
+    let body = match gathered {
+        Ok(Gathered::Whole(body) | Gathered::Long(body)) => body,
+        Ok(Gathered::Cut(why)) => return Err(Reject::UpstreamReset(why)),
+        Err(Outcome::TimedOut(clock)) => return Err(Reject::UpstreamTimeout(clock)),
+        Err(_) => return Err(Reject::UpstreamReset(SILENT.to_owned())),
     };
     opened.answer = Answer::Whole { head: Box::new(started.head), body };
     Ok(Carried::Opened(opened))
@@ -423,14 +438,5 @@ fn fault_of(cause: Cause) -> Option<Fault> {
         Cause::Cut => Some(Fault::Reset),
         Cause::EngineError | Cause::Abort | Cause::NoFinish => Some(Fault::BrokenStream),
         Cause::Gone | Cause::Differed | Cause::Unreadable => None,
-    }
-}
-
-/// A leader's error answer as an event: its own error object where it has one.
-fn upstream_error_event(status: http::StatusCode, body: &[u8]) -> Bytes {
-    match serde_json::from_slice::<serde_json::Value>(body) {
-        Ok(answer) if answer.get("error").is_some_and(|e| !e.is_null()) => format!("data: {answer}\n\n").into(),
-        _ => Reject::UpstreamReset(format!("it answered {status} where a stream was expected"))
-            .event(crate::telemetry::labels::Route::ChatCompletions, true),
     }
 }

@@ -14,6 +14,7 @@ pub mod headers;
 pub mod ingress;
 pub mod job;
 pub mod kept;
+pub mod late_error;
 pub mod later;
 pub mod models;
 pub mod opened;

@@ -241,6 +241,17 @@ impl Record {
         self.trail.answered(status);
     }
 
+    /// A leader answered with an error where its client waits for a stream.
+    pub fn declined(&mut self, status: u16) {
+        self.joined(status);
+        let outcome = match status {
+            ..400 => AttemptOutcome::Broken,
+            400..500 => AttemptOutcome::Status4xx,
+            _ => AttemptOutcome::Status5xx,
+        };
+        self.trail.close(outcome, "");
+    }
+
     fn head_out(&mut self, status: u16, after: Duration) {
         self.status = Some(status);
         self.first_byte = Some(after);
