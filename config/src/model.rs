@@ -364,7 +364,7 @@ pub struct HoldSettings {
     pub max_requests: usize,
     /// Bytes of the bodies waiting at once in one pool.
     pub max_bytes: u64,
-    /// Released at once when a leader comes up; one more for each first event.
+    /// Released at once when a leader comes up; one more for each answer that it begins, two when it is warm.
     pub release: usize,
 }
 

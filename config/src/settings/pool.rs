@@ -110,7 +110,7 @@ pub(crate) const HOLD_BYTES: Setting = Setting::size("hold.max_bytes", "256MiB",
     .why("a quarter of what the process holds, so that one pool's outage starves no other; 128 KiB for each waiting request");
 pub(crate) const RELEASE: Setting = Setting::count("hold.release", "4", 1, 65_536)
     .per_pool()
-    .doc("Requests released at once when a leader comes up; one more for each first event that it delivers.")
+    .doc("Requests released at once when a leader comes up; one more for each answer that it begins, and two for each when it has begun four times as many.")
     .why("a cold engine compiles and fills caches with its first requests");
 
 pub(crate) const RETRY_BURST: Setting = Setting::count("retry.burst", "512", 0, 1 << 20)
