@@ -4,6 +4,7 @@
 //! the number of a field report. Clients are raw sockets, so that a test sees each byte; engines are scripted ones where an engine
 //! misbehaves, simulated ones where it generates.
 
+mod accounts;
 mod answer_headers;
 mod bodies;
 mod breaker;

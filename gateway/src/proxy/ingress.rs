@@ -2,6 +2,8 @@
 //!
 //! Owns: `Inbound`. Must not: look at pools. The body is bounded by `limits.body_bytes`, all bodies together by `limits.body_bytes_total`.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,6 +62,21 @@ impl Inbound {
         if let Ok(target) = PathAndQuery::try_from(self.target.as_str()) {
             self.target = target;
         }
+    }
+}
+
+/// Why a request was not read.
+#[derive(Debug)]
+pub enum Unread {
+    /// It is refused.
+    Refused(Reject),
+    /// Its client left before its end: there is nobody to refuse.
+    Left,
+}
+
+impl From<Reject> for Unread {
+    fn from(reject: Reject) -> Self {
+        Self::Refused(reject)
     }
 }
 
@@ -127,13 +144,13 @@ pub async fn read(
     body: Incoming,
     limits: &Limits,
     budget: &Arc<BodyBudget>,
-) -> Result<Inbound, Reject> {
+) -> Result<Inbound, Unread> {
     let host = headers::authority(&parts.uri, &parts.headers, parts.version).map_err(|what| Reject::BadRequest(what.to_owned()))?;
     if declared_length(&parts.headers).is_some_and(|length| length > limits.body_bytes) {
-        return Err(Reject::BodyTooLarge { limit: limits.body_bytes });
+        return Err(Reject::BodyTooLarge { limit: limits.body_bytes }.into());
     }
     let mut charge = BodyCharge::new(budget);
-    let (body, scan) = collect(body, limits, &mut charge).await?;
+    let (body, scan) = collect((body, parts.version), limits, &mut charge).await?;
     let scanned =
         scan.finish().map_err(|error: ScanError| Reject::BadRequest(format!("{error}: send a JSON object with a `model` field")))?;
     let target = parts.uri.into_parts().path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -151,19 +168,27 @@ pub async fn read(
     })
 }
 
-async fn collect(mut body: Incoming, limits: &Limits, charge: &mut BodyCharge) -> Result<(RequestBody, Scan), Reject> {
+async fn collect(
+    (mut body, version): (Incoming, Version),
+    limits: &Limits,
+    charge: &mut BodyCharge,
+) -> Result<(RequestBody, Scan), Unread> {
     let (mut builder, mut scan) = (BodyBuilder::default(), Scan::default());
     // A body of known length that is whole needs no further look: hyper would only say so at another poll.
-    while !body.is_end_stream()
-        && let Some(frame) = next_frame(&mut body, limits.body_timeout).await?
-    {
+    while !body.is_end_stream() {
+        let Some(frame) = next_frame(&mut body, limits.body_timeout).await? else {
+            if broke_off(&body, version) {
+                return Err(Unread::Left);
+            }
+            break;
+        };
         // Trailers of a request are dropped (RFC 9110 6.5.1).
         let Ok(chunk) = frame.into_data() else { continue };
         if builder.bytes() as u64 + chunk.len() as u64 > limits.body_bytes {
-            return Err(Reject::BodyTooLarge { limit: limits.body_bytes });
+            return Err(Reject::BodyTooLarge { limit: limits.body_bytes }.into());
         }
         if !charge.grow(chunk.len() as u64, limits.body_bytes_total) {
-            return Err(Reject::QueueFull { what: "bytes of request bodies" });
+            return Err(Reject::QueueFull { what: "bytes of request bodies" }.into());
         }
         scan.feed(&chunk);
         builder.push(chunk);
@@ -171,13 +196,32 @@ async fn collect(mut body: Incoming, limits: &Limits, charge: &mut BodyCharge) -
     Ok((builder.finish(), scan))
 }
 
-async fn next_frame(body: &mut Incoming, silence: Duration) -> Result<Option<http_body::Frame<bytes::Bytes>>, Reject> {
+async fn next_frame(body: &mut Incoming, silence: Duration) -> Result<Option<http_body::Frame<bytes::Bytes>>, Unread> {
     match timeout(silence, body.frame()).await {
         Ok(None) => Ok(None),
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
-        Ok(Some(Err(error))) => Err(Reject::BadRequest(format!("the request body broke off: {error}"))),
-        Err(_) => Err(Reject::BodyTimeout),
+        Ok(Some(Err(error))) if has_left(&error) => Err(Unread::Left),
+        Ok(Some(Err(error))) => Err(Reject::BadRequest(format!("the request body broke off: {error}")).into()),
+        Err(_) => Err(Reject::BodyTimeout.into()),
     }
+}
+
+/// Whether a body without more frames never came to its end: hyper takes the RST_STREAM of a client that gives up (CANCEL) for an end. HTTP/1.1 has
+/// an error for it.
+fn broke_off(body: &Incoming, version: Version) -> bool {
+    version == Version::HTTP_2 && !body.is_end_stream()
+}
+
+/// Whether a body failed because its client is gone: its connection ended, or it reset the stream. Anything else is what the client sent.
+fn has_left(error: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        // What the system reports of the socket has its number; what the framing finds wrong has none.
+        return error.kind() == ErrorKind::UnexpectedEof || error.raw_os_error().is_some();
+    }
+    if let Some(error) = error.downcast_ref::<h2::Error>() {
+        return error.is_remote() || error.is_io();
+    }
+    error.source().is_some_and(has_left)
 }
 
 /// hyper has refused lengths that are not valid by grammar or differ (RFC 9112 6.3).
@@ -197,6 +241,21 @@ mod tests {
         assert_eq!(request_id(&headers), "mine");
         headers.insert(X_REQUEST_ID, HeaderValue::from_str(&"x".repeat(MAX_REQUEST_ID + 1)).unwrap());
         assert_eq!(request_id(&headers).len(), 32);
+    }
+
+    /// As hyper wraps it.
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn a_client_that_left_is_told_from_one_that_sends_nonsense() {
+        let left = [io::Error::from(ErrorKind::UnexpectedEof), io::Error::from_raw_os_error(104), io::Error::from_raw_os_error(110)];
+        assert!(left.into_iter().all(|error| has_left(&Outer(error))));
+        let nonsense = [ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::Other].map(|kind| io::Error::new(kind, "x"));
+        assert!(!nonsense.into_iter().any(|error| has_left(&Outer(error))));
+        assert!(has_left(&io::Error::from(ErrorKind::UnexpectedEof)));
+        assert!(!has_left(&h2::Error::from(h2::Reason::PROTOCOL_ERROR)), "it was not the client that ended it");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::groups::queue::Grant;
 use crate::proxy::carry::Carried;
 use crate::proxy::exchange::{self, Exchange, Progress};
 use crate::proxy::headers::{self, X_LEADGATE_GROUP, X_REQUEST_ID};
-use crate::proxy::ingress;
+use crate::proxy::ingress::{self, Unread};
 use crate::proxy::job::Job;
 use crate::proxy::kept::Kept;
 use crate::proxy::opened::{Answer, Hold, Opened, Stop, is_event_stream};
@@ -122,6 +122,12 @@ fn refused(record: &mut Record, reject: &Reject) -> Answered {
     if last { closing(response) } else { response }
 }
 
+/// The client left during its upload. The record ends without a verdict, so as cancelled; only who closed half of its connection reads this answer.
+fn left(record: Box<Record>) -> Answered {
+    drop(record);
+    Reject::BadRequest("the request body broke off".to_owned()).response().map(|body| Either::Left(Full::new(body)))
+}
+
 async fn routed(
     caller: Caller,
     parts: Parts,
@@ -133,7 +139,8 @@ async fn routed(
     };
     let mut inbound = match ingress::read((record.route, request_id), parts, body, &config.limits, &caller.gateway.bodies).await {
         Ok(inbound) => inbound,
-        Err(reject) => return refused(&mut record, &reject),
+        Err(Unread::Refused(reject)) => return refused(&mut record, &reject),
+        Err(Unread::Left) => return left(record),
     };
     if inbound.scanned.stream {
         inbound.compact();

@@ -1,0 +1,141 @@
+//! What the access line and the metrics say of a request: who ended it, and what it took.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use socket2::SockRef;
+use tests::Outcome;
+use tests::gateway::GatewayHandle;
+use tests::poll::{PATIENCE, eventually};
+use tokio::io::AsyncWriteExt;
+
+use crate::support::gateway::strict;
+use crate::support::h2::{DATA, GOAWAY, H2, PING, POST, RST_STREAM};
+use crate::support::script::{answer, send};
+use crate::support::wire::{CHAT, Wire, post};
+
+/// The access line of the request with this id, once it is written.
+async fn line(gateway: &GatewayHandle, id: &str) -> Outcome<Value> {
+    eventually(PATIENCE, "an access line", || async {
+        let log = gateway.log();
+        let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|line| line["target"] == "access" && line["request_id"] == id).ok_or_else(|| format!("none of {id} in {log}"))
+    })
+    .await
+}
+
+/// Waits until the metrics have all of these lines.
+async fn counted(gateway: &GatewayHandle, lines: &[&str]) -> Outcome<()> {
+    eventually(PATIENCE, "figures", || async {
+        let metrics = gateway.metrics().await.map_err(|error| error.to_string())?;
+        let missing = lines.iter().find(|line| !metrics.lines().any(|seen| seen == **line));
+        missing.map_or(Ok(()), |line| Err(format!("no {line} in {metrics}")))
+    })
+    .await
+}
+
+/// How a client of HTTP/1.1 leaves.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Close,
+    HalfClose,
+    Reset,
+}
+
+/// Sends a head, `part` of its body once the gateway waits for it, and leaves.
+async fn leaves(gateway: &GatewayHandle, (id, framing, part): (&str, &str, &str), way: Way) -> Outcome<()> {
+    let mut wire = Wire::open(gateway).await?;
+    let head = format!("POST /v1/embeddings HTTP/1.1\r\nhost: a\r\nx-request-id: {id}\r\nexpect: 100-continue\r\n{framing}\r\n\r\n");
+    wire.send(head).await?;
+    assert_eq!(wire.head().await?.status(), 100, "{id}");
+    wire.send(part).await?;
+    match way {
+        Way::Close => {}
+        Way::HalfClose => {
+            wire.0.stream.shutdown().await?;
+            wire.0.rest().await?;
+        }
+        Way::Reset => SockRef::from(&wire.0.stream).set_linger(Some(Duration::ZERO))?,
+    }
+    Ok(())
+}
+
+/// Begins a body on stream 1 and waits until the gateway has read that.
+async fn uploads(gateway: &GatewayHandle, id: &str, fields: &[(&str, &str)]) -> Outcome<H2> {
+    let mut h2 = H2::connect(gateway).await?;
+    let all = [&POST[..], &[("x-request-id", id)], fields].concat();
+    h2.headers(1, &all, false).await?;
+    h2.frame(DATA, 0, 1, br#"{"model":"m","#).await?;
+    h2.frame(PING, 0, 0, &[7; 8]).await?;
+    h2.wait(|frame| frame.kind == PING).await?;
+    Ok(h2)
+}
+
+/// A client that leaves before its request is whole was refused nothing, by whatever way it leaves.
+#[tokio::test]
+async fn a_client_that_leaves_during_its_upload_is_cancelled() -> Outcome<()> {
+    let (gateway, engine) = strict(|_| send(answer(200, "", "{}"))).await?;
+    let length = ("content-length: 1000", r#"{"model":"m","#);
+    let chunks = ("transfer-encoding: chunked", "5\r\n{\"mod");
+    let size = ("transfer-encoding: chunked", "5");
+    let mut ids = Vec::new();
+    for (framing, part) in [length, chunks, size] {
+        for way in [Way::Close, Way::HalfClose, Way::Reset] {
+            let id = format!("h1-{}", ids.len());
+            leaves(&gateway, (&id, framing, part), way).await?;
+            ids.push(id);
+        }
+    }
+    // NO_ERROR, INTERNAL_ERROR, CANCEL.
+    for code in [0u32, 2, 8] {
+        let id = format!("h2-{code}");
+        let mut h2 = uploads(&gateway, &id, &[]).await?;
+        h2.frame(RST_STREAM, 0, 1, &code.to_be_bytes()).await?;
+        line(&gateway, &id).await?;
+        ids.push(id);
+    }
+    drop(uploads(&gateway, "h2-gone", &[]).await?);
+    let mut h2 = uploads(&gateway, "h2-goaway", &[]).await?;
+    h2.frame(GOAWAY, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 2]).await?;
+    drop(h2);
+    ids.extend(["h2-gone".to_owned(), "h2-goaway".to_owned()]);
+
+    for id in &ids {
+        let line = line(&gateway, id).await?;
+        assert_eq!((&line["outcome"], &line["status"], &line["reason"]), (&"cancelled".into(), &Value::Null, &Value::Null), "{line}");
+    }
+    let cancelled = format!(r#"leadgate_client_cancelled_total{{pool="unknown"}} {}"#, ids.len());
+    counted(&gateway, &[&cancelled]).await?;
+    assert!(!gateway.metrics().await?.contains("leadgate_rejects_total{"));
+    assert_eq!(engine.received().len(), 0);
+    Ok(())
+}
+
+/// The counter-check: who is still there is told what is wrong.
+#[tokio::test]
+async fn a_malformed_upload_is_refused() -> Outcome<()> {
+    let (gateway, engine) = strict(|_| send(answer(200, "", "{}"))).await?;
+    let chunks = |id: &str, chunks: &str| {
+        format!("POST /v1/embeddings HTTP/1.1\r\nhost: a\r\nx-request-id: {id}\r\ntransfer-encoding: chunked\r\n\r\n{chunks}")
+    };
+    let short = String::from_utf8(post("x-request-id: json\r\n", r#"{"model":"m","#))?;
+    for (id, request) in [("size", chunks("size", "zz\r\n")), ("end", chunks("end", "2\r\n{}xx")), ("json", short)] {
+        let mut wire = Wire::open(&gateway).await?;
+        wire.send(request).await?;
+        assert_eq!(wire.answer().await?.status(), 400, "{id}");
+        let line = line(&gateway, id).await?;
+        assert_eq!(
+            (&line["outcome"], &line["status"], &line["reason"]),
+            (&"refused".into(), &400.into(), &"invalid_request".into()),
+            "{line}"
+        );
+    }
+    // More than its length says: the gateway resets the stream, the client is there.
+    let mut h2 = uploads(&gateway, "more", &[("content-length", "20")]).await?;
+    h2.frame(DATA, 0, 1, CHAT.as_bytes()).await?;
+    h2.wait(|frame| frame.kind == RST_STREAM).await?;
+    assert_eq!(line(&gateway, "more").await?["outcome"], "refused");
+    counted(&gateway, &[r#"leadgate_rejects_total{reason="invalid_request"} 4"#]).await?;
+    assert_eq!(engine.received().len(), 0);
+    Ok(())
+}
