@@ -11,8 +11,8 @@ use tokio::io::AsyncWriteExt;
 
 use crate::support::gateway::strict;
 use crate::support::h2::{DATA, GOAWAY, H2, PING, POST, RST_STREAM};
-use crate::support::script::{answer, send};
-use crate::support::wire::{CHAT, Wire, post};
+use crate::support::script::{Step, answer, gate, send};
+use crate::support::wire::{CHAT, Wire, post, post_to};
 
 /// The access line of the request with this id, once it is written.
 async fn line(gateway: &GatewayHandle, id: &str) -> Outcome<Value> {
@@ -138,4 +138,44 @@ async fn a_malformed_upload_is_refused() -> Outcome<()> {
     counted(&gateway, &[r#"leadgate_rejects_total{reason="invalid_request"} 4"#]).await?;
     assert_eq!(engine.received().len(), 0);
     Ok(())
+}
+
+/// The tokens of a line: prompt, completion, cached.
+fn tokens(line: &Value) -> [Option<u64>; 3] {
+    ["prompt_tokens", "completion_tokens", "cached_tokens"].map(|field| line[field].as_u64())
+}
+
+/// An answer that is passed on as it comes tells its tokens wherever its bytes are parted.
+#[tokio::test]
+async fn tokens_are_counted_wherever_an_answer_is_parted() -> Outcome<()> {
+    const TOLD: &str = r#","usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+    let (length, gate) = (TOLD.len(), gate());
+    let behind = gate.clone();
+    // How much is there before the rest, which comes when the client has seen the beginning.
+    let (gateway, _engine) = strict(move |received| {
+        let number = |field| received.head.get(field).and_then(|value| value.parse().ok()).unwrap_or(0);
+        let body = format!("{{\"data\":\"{}\"{TOLD}", "x".repeat(number("filler")));
+        let whole = answer(200, "", &body);
+        let (first, rest) = whole.split_at(whole.len() - TOLD.len() + number("split"));
+        vec![Step::Send(first.to_vec()), Step::Wait(behind.clone()), Step::Send(rest.to_vec())]
+    })
+    .await?;
+    let mut requests = 0;
+    for (path, filler) in [("/v1/embeddings", 0), ("/v1/embeddings", 5000), ("/v1/chat/completions", 4 * 1024 * 1024)] {
+        for split in [1, 5, 12, 30, length - 1] {
+            let mut wire = Wire::open(&gateway).await?;
+            let id = format!("{filler}-{split}");
+            wire.send(post_to(path, &format!("x-request-id: {id}\r\nfiller: {filler}\r\nsplit: {split}\r\n"), CHAT)).await?;
+            let head = wire.head().await?;
+            let before: usize = head.get("content-length").ok_or("no length")?.parse()?;
+            wire.0.exactly(before - length + split).await?;
+            gate.add_permits(1);
+            wire.0.exactly(length - split).await?;
+            let line = line(&gateway, &id).await?;
+            assert_eq!(tokens(&line), [Some(9), Some(3), Some(4)], "{line}");
+            requests += 1;
+        }
+    }
+    let prompt = format!(r#"leadgate_tokens_total{{kind="prompt",pool="m"}} {}"#, 9 * requests);
+    counted(&gateway, &[&prompt]).await
 }

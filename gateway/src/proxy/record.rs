@@ -67,6 +67,8 @@ pub struct Record {
     /// Bytes of the answer's body passed on.
     pub response_bytes: u64,
     usage: Usage,
+    /// Where it comes from.
+    usage_reader: usage::Reader,
     /// When a try was given up that had no answer yet.
     pub(super) gone: OnceLock<Instant>,
     /// When the client got its head although there was no leader yet, said from outside: this record is away with the wait by then.
@@ -91,6 +93,7 @@ impl Record {
     pub fn new(telemetry: Arc<Telemetry>, head: &http::request::Parts, client: IpAddr, request_id: &HeaderValue, route: Route) -> Self {
         Self {
             usage: Usage::default(),
+            usage_reader: usage::Reader::default(),
             gone: OnceLock::new(),
             early_head: None,
             broken: None,
@@ -160,10 +163,15 @@ impl Record {
         self.trail.tried(self.model.as_ref(), group, self.stream, metrics);
     }
 
+    /// The answer is no stream of events and passes as it comes: one piece after another, wherever they part it.
+    pub fn comes_in_pieces(&mut self) {
+        self.usage_reader = usage::Reader::Pieces(Vec::new());
+    }
+
     /// Bytes of the answer's body go out; usage is read from them where they tell it.
     pub fn passed(&mut self, bytes: &[u8]) {
         self.response_bytes += bytes.len() as u64;
-        let usage = usage::find(bytes);
+        let usage = self.usage_reader.feed(bytes);
         self.usage = usage.unwrap_or(self.usage);
         self.trail.passed(bytes, usage);
     }

@@ -231,6 +231,8 @@ fn respond(caller: &Caller, mut job: Box<Job>, mut opened: Opened) -> Answered {
             if events {
                 // A stream may be carried on by another leader: its length is not known (field report 63).
                 head.headers.remove(CONTENT_LENGTH);
+            } else {
+                job.record.comes_in_pieces();
             }
             job.record.answered(head.status.as_u16());
             let relay = Relay::new((*started, prefix), opened.group, opened.settings, opened.grant, (opened.sent, events));

@@ -16,6 +16,43 @@ static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\"
 
 /// Longest `usage` object that is read, bytes.
 const MOST: usize = 2048;
+/// Bytes that are kept of an answer that comes in pieces: a `usage` object with all its details, and some.
+const TAIL: usize = 512;
+
+/// Finds the usage of one answer in its bytes as they pass.
+#[derive(Debug, Default)]
+pub enum Reader {
+    /// What passes are whole events, or the whole answer.
+    #[default]
+    Whole,
+    /// The answer comes in pieces, which may part its usage: the end of what has passed.
+    Pieces(Vec<u8>),
+}
+
+impl Reader {
+    /// What the next bytes tell, with those before them where it began there.
+    pub fn feed(&mut self, bytes: &[u8]) -> Option<Usage> {
+        match self {
+            Self::Whole => find(bytes),
+            Self::Pieces(tail) => across(tail, bytes),
+        }
+    }
+}
+
+/// [`find`] in `tail` and `bytes` together; `tail` becomes their end.
+fn across(tail: &mut Vec<u8>, bytes: &[u8]) -> Option<Usage> {
+    tail.extend_from_slice(&bytes[..bytes.len().min(TAIL)]);
+    let parted = find(tail);
+    // Of more bytes than that only what begins among them is left to be found.
+    let usage = if bytes.len() > TAIL { find(bytes).or(parted) } else { parted };
+    if bytes.len() > TAIL {
+        tail.clear();
+        tail.extend_from_slice(&bytes[bytes.len() - TAIL..]);
+    } else {
+        tail.drain(..tail.len().saturating_sub(TAIL));
+    }
+    usage
+}
 
 /// The last usage that these bytes tell, if any does. Answers that are compressed tell nothing.
 pub fn find(bytes: &[u8]) -> Option<Usage> {
@@ -109,6 +146,29 @@ mod tests {
         check(r#"{"usage":{"a":"\"#, None);
         check(r#"{"usage":{}}"#, Some((0, 0)));
         check("", None);
+    }
+
+    #[test]
+    fn pieces_tell_what_the_whole_tells() {
+        let filler = "x".repeat(3 * TAIL);
+        let usage = r#""usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":4}}"#;
+        for answer in [format!("{{{usage}}}"), format!(r#"{{"data":"{filler}",{usage}}}"#), format!(r#"{{{usage},"data":"{filler}"}}"#)] {
+            let whole = find(answer.as_bytes());
+            assert!(whole.is_some());
+            let told = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+                let mut reader = Reader::Pieces(Vec::new());
+                let told = pieces.filter_map(|piece| reader.feed(piece)).last();
+                assert!(matches!(reader, Reader::Pieces(tail) if tail.len() <= TAIL));
+                told
+            };
+            for at in 0..=answer.len() {
+                let (one, two) = answer.as_bytes().split_at(at);
+                assert_eq!(told(&mut [one, two].into_iter()), whole, "{at} of {answer}");
+            }
+            for length in [1, 7, TAIL - 1, TAIL, TAIL + 1] {
+                assert_eq!(told(&mut answer.as_bytes().chunks(length)), whole, "{length} each of {answer}");
+            }
+        }
     }
 
     #[test]
