@@ -11,8 +11,9 @@ use tokio::io::AsyncWriteExt;
 
 use crate::support::gateway::strict;
 use crate::support::h2::{DATA, GOAWAY, H2, PING, POST, RST_STREAM};
-use crate::support::script::{Step, answer, gate, send};
-use crate::support::wire::{CHAT, Wire, post, post_to};
+use crate::support::message::End;
+use crate::support::script::{EVENTS, LAST, Step, answer, chunk, gate, send};
+use crate::support::wire::{CHAT, STREAM, Wire, post, post_to};
 
 /// The access line of the request with this id, once it is written.
 async fn line(gateway: &GatewayHandle, id: &str) -> Outcome<Value> {
@@ -178,4 +179,58 @@ async fn tokens_are_counted_wherever_an_answer_is_parted() -> Outcome<()> {
     }
     let prompt = format!(r#"leadgate_tokens_total{{kind="prompt",pool="m"}} {}"#, 9 * requests);
     counted(&gateway, &[&prompt]).await
+}
+
+/// A whole stream of these events, in one piece or each in its own.
+fn stream(events: &[&str], one_by_one: bool) -> Vec<Step> {
+    let chunks: Vec<Vec<u8>> = if one_by_one { events.iter().map(chunk).collect() } else { vec![chunk(events.concat())] };
+    let chunks = chunks.into_iter().chain([LAST.into()]);
+    [EVENTS.as_bytes().to_vec()].into_iter().chain(chunks).map(Step::Send).collect()
+}
+
+/// Each API tells its tokens in events of its own, some of them in two: what is told last counts, count by count.
+#[tokio::test]
+async fn tokens_of_streams_are_counted_count_by_count() -> Outcome<()> {
+    const MESSAGES: [&str; 3] = [
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":7,\"output_tokens\":1}}}\n\n",
+        "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{},\"usage\":{\"output_tokens\":15}}\n\n",
+        "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+    ];
+    const RESPONSES: [&str; 2] = [
+        "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\n",
+        "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":3,\"input_tokens_details\":{\"cached_tokens\":2},\"output_tokens\":4}}}\n\n",
+    ];
+    const CHAT_EVENTS: [&str; 3] = [
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"},\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":8}}}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2}}\n\n",
+        "data: [DONE]\n\n",
+    ];
+    let (gateway, _engine) = strict(|received| {
+        let events: &[&str] = match received.head.start.split(' ').nth(1) {
+            Some("/v1/messages") => &MESSAGES,
+            Some("/v1/responses") => &RESPONSES,
+            _ => &CHAT_EVENTS,
+        };
+        stream(events, received.head.get("apart").is_some())
+    })
+    .await?;
+    let paths = [("/v1/messages", [25, 15, 7]), ("/v1/responses", [3, 4, 2]), ("/v1/chat/completions", [9, 2, 8])];
+    for (path, expected) in paths {
+        for fields in ["", "apart: 1\r\n"] {
+            let id = format!("{path} {fields}").trim_end().to_owned();
+            let answer = Wire::ask(&gateway, post_to(path, &format!("x-request-id: {id}\r\n{fields}"), STREAM)).await?;
+            assert_eq!((answer.status(), answer.end), (200, End::Whole), "{id}");
+            let line = line(&gateway, &id).await?;
+            assert_eq!(tokens(&line), expected.map(Some), "{line}");
+        }
+    }
+    counted(
+        &gateway,
+        &[
+            r#"leadgate_tokens_total{kind="prompt",pool="m"} 74"#,
+            r#"leadgate_tokens_total{kind="completion",pool="m"} 42"#,
+            r#"leadgate_tokens_total{kind="cached",pool="m"} 34"#,
+        ],
+    )
+    .await
 }

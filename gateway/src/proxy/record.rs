@@ -172,7 +172,9 @@ impl Record {
     pub fn passed(&mut self, bytes: &[u8]) {
         self.response_bytes += bytes.len() as u64;
         let usage = self.usage_reader.feed(bytes);
-        self.usage = usage.unwrap_or(self.usage);
+        if let Some(usage) = usage {
+            self.usage = self.usage.then(usage);
+        }
         self.trail.passed(bytes, usage);
     }
 

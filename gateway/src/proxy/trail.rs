@@ -125,12 +125,14 @@ impl Trail {
         }
     }
 
-    /// Bytes of the answer passed. `usage`: what they tell of the tokens so far.
+    /// Bytes of the answer passed. `usage`: what they tell of the tokens.
     pub fn passed(&mut self, bytes: &[u8], usage: Option<Usage>) {
         if let Some(open) = &mut self.open {
             open.first_byte();
             open.span.passed(bytes);
-            open.usage = usage.or(open.usage);
+            if let Some(usage) = usage {
+                open.usage = Some(open.usage.unwrap_or_default().then(usage));
+            }
         }
     }
 

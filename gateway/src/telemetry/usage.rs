@@ -1,7 +1,7 @@
 //! Token counts from an answer's bytes on their way through.
 //!
 //! Owns: finding and reading the `usage` object. Must not: change bytes, or take text for it: inside a JSON string the quotes of the key
-//! would be escaped, so the pattern below stands only where a key stands. Its four numbers are picked out by hand: with an engine that tells usage in
+//! would be escaped, so the pattern below stands only where a key stands. Its numbers are picked out by hand: with an engine that tells usage in
 //! every event, making values of the whole object would cost more than the rest of the event.
 
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use memchr::memmem::Finder;
 
 use super::traces::Usage;
 
-// Forward, to the last hit: unlike the search from the end it is vectorised, and it runs over every event.
+// Forward: unlike the search from the end it is vectorised, and it runs over every event.
 static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\":"));
 
 /// Longest `usage` object that is read, bytes.
@@ -44,7 +44,7 @@ fn across(tail: &mut Vec<u8>, bytes: &[u8]) -> Option<Usage> {
     tail.extend_from_slice(&bytes[..bytes.len().min(TAIL)]);
     let parted = find(tail);
     // Of more bytes than that only what begins among them is left to be found.
-    let usage = if bytes.len() > TAIL { find(bytes).or(parted) } else { parted };
+    let usage = if bytes.len() > TAIL { both(parted, find(bytes)) } else { parted };
     if bytes.len() > TAIL {
         tail.clear();
         tail.extend_from_slice(&bytes[bytes.len() - TAIL..]);
@@ -54,11 +54,20 @@ fn across(tail: &mut Vec<u8>, bytes: &[u8]) -> Option<Usage> {
     usage
 }
 
-/// The last usage that these bytes tell, if any does. Answers that are compressed tell nothing.
+/// The usage that these bytes tell, if they do: each count as it is told last. Answers that are compressed tell nothing.
 pub fn find(bytes: &[u8]) -> Option<Usage> {
-    let at = KEY.find_iter(bytes).last()?;
-    let rest = &bytes[at + KEY.needle().len()..];
-    read(&rest[..rest.len().min(MOST)])
+    KEY.find_iter(bytes).fold(None, |before, at| {
+        let rest = &bytes[at + KEY.needle().len()..];
+        both(before, read(&rest[..rest.len().min(MOST)]))
+    })
+}
+
+/// What was told before and what was told then, as one.
+fn both(before: Option<Usage>, then: Option<Usage>) -> Option<Usage> {
+    match (before, then) {
+        (Some(before), Some(then)) => Some(before.then(then)),
+        (before, then) => then.or(before),
+    }
 }
 
 /// The object at the front of `json`; `None`: there is none, or it does not end. Values that are no counts are passed over.
@@ -111,7 +120,7 @@ fn place<'a>(usage: &'a mut Usage, depth: u32, key: &[u8]) -> Option<&'a mut Opt
     match (depth, key) {
         (1, b"prompt_tokens" | b"input_tokens") => Some(&mut usage.prompt),
         (1, b"completion_tokens" | b"output_tokens") => Some(&mut usage.completion),
-        (2, b"cached_tokens") => Some(&mut usage.cached),
+        (1, b"cache_read_input_tokens") | (2, b"cached_tokens") => Some(&mut usage.cached),
         (2, b"reasoning_tokens") => Some(&mut usage.reasoning),
         _ => None,
     }
@@ -130,6 +139,8 @@ mod tests {
         check(r#"data: {"choices":[],"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}"#, Some((9, 3)));
         check(r#"{"usage": {"input_tokens":1,"output_tokens":2}}"#, Some((1, 2)));
         check("data: {\"usage\":{\"prompt_tokens\":1}}\n\ndata: {\"usage\":{\"prompt_tokens\":2}}\n\ndata: [DONE]\n\n", Some((2, 0)));
+        check("data: {\"usage\":{\"input_tokens\":7,\"output_tokens\":1}}\n\ndata: {\"usage\":{\"output_tokens\":5}}\n\n", Some((7, 5)));
+        check("data: {\"usage\":{\"prompt_tokens\":7}}\n\ndata: {\"usage\":null}\n\n", Some((7, 0)));
         check(r#"{"content":"\"usage\":{\"prompt_tokens\":7}"}"#, None);
         check(r#"{"usage":null}"#, None);
         check(r#"{"usage":{"prompt_tokens":"#, None);
@@ -177,5 +188,7 @@ mod tests {
         let usage = find(text).unwrap();
         assert_eq!((usage.cached, usage.reasoning), (Some(4), Some(5)));
         assert!(find(br#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":null}}"#).is_some());
+        let messages = br#"{"usage":{"input_tokens":9,"cache_creation_input_tokens":3,"cache_read_input_tokens":4,"cached_tokens":8}}"#;
+        assert_eq!(find(messages).and_then(|usage| usage.cached), Some(4));
     }
 }

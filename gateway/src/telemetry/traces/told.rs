@@ -53,10 +53,23 @@ pub struct Usage {
     pub prompt: Option<u64>,
     /// `completion_tokens`.
     pub completion: Option<u64>,
-    /// `prompt_tokens_details.cached_tokens`.
+    /// `prompt_tokens_details.cached_tokens`, or `cache_read_input_tokens`.
     pub cached: Option<u64>,
     /// `completion_tokens_details.reasoning_tokens`.
     pub reasoning: Option<u64>,
+}
+
+impl Usage {
+    /// What is known once `later` was told too: it replaces what it tells of, no more. Messages tell the prompt at the start of a stream and the
+    /// completion at its end.
+    pub fn then(self, later: Self) -> Self {
+        Self {
+            prompt: later.prompt.or(self.prompt),
+            completion: later.completion.or(self.completion),
+            cached: later.cached.or(self.cached),
+            reasoning: later.reasoning.or(self.reasoning),
+        }
+    }
 }
 
 /// What is known of a request when its head has arrived.
