@@ -13,7 +13,7 @@ use crate::support::gateway::strict;
 use crate::support::h2::{DATA, GOAWAY, H2, PING, POST, RST_STREAM};
 use crate::support::message::End;
 use crate::support::script::{EVENTS, LAST, Step, answer, chunk, gate, send};
-use crate::support::wire::{CHAT, STREAM, Wire, post, post_to};
+use crate::support::wire::{Answer, CHAT, STREAM, Wire, post, post_to};
 
 /// The access line of the request with this id, once it is written.
 async fn line(gateway: &GatewayHandle, id: &str) -> Outcome<Value> {
@@ -233,4 +233,38 @@ async fn tokens_of_streams_are_counted_count_by_count() -> Outcome<()> {
         ],
     )
     .await
+}
+
+/// Asks with an id of its own.
+async fn ask(gateway: &GatewayHandle, (id, path): (&str, &str), body: &str) -> Outcome<Answer> {
+    Wire::ask(gateway, post_to(path, &format!("x-request-id: {id}\r\n"), body)).await
+}
+
+/// An error may repeat what the client sent: it tells no tokens, whatever its way to the client. Nor does a leader make a counter wrap.
+#[tokio::test]
+async fn clients_do_not_choose_the_counters() -> Outcome<()> {
+    let (gateway, _engine) = strict(|received| {
+        let status = received.head.get("status").and_then(|status| status.parse().ok()).unwrap_or(200);
+        send(answer(status, "", &received.body))
+    })
+    .await?;
+    let said = r#"{"model":"m","usage":{"prompt_tokens":5,"completion_tokens":5}}"#;
+    for path in ["/v1/chat/completions", "/v1/embeddings"] {
+        for status in ["400", "404", "422", "429", "500"] {
+            let id = format!("{path} {status}");
+            let fields = format!("x-request-id: {id}\r\nstatus: {status}\r\n");
+            let answer = Wire::ask(&gateway, post_to(path, &fields, said)).await?;
+            assert_eq!((answer.status().to_string(), answer.text()), (status.to_owned(), said.to_owned()), "{id}");
+            let line = line(&gateway, &id).await?;
+            assert_eq!(tokens(&line), [None; 3], "{line}");
+        }
+        let much = r#"{"model":"m","usage":{"prompt_tokens":18446744073709551615,"completion_tokens":2}}"#;
+        let id = format!("{path} much");
+        ask(&gateway, (&id, path), much).await?;
+        let line = line(&gateway, &id).await?;
+        assert_eq!(tokens(&line), [None, Some(2), None], "{line}");
+    }
+    counted(&gateway, &[r#"leadgate_tokens_total{kind="completion",pool="m"} 4"#]).await?;
+    assert!(!gateway.metrics().await?.contains(r#"leadgate_tokens_total{kind="prompt""#));
+    Ok(())
 }

@@ -163,9 +163,11 @@ impl Record {
         self.trail.tried(self.model.as_ref(), group, self.stream, metrics);
     }
 
-    /// The answer is no stream of events and passes as it comes: one piece after another, wherever they part it.
+    /// The answer, whose head is out, is no stream of events and passes as it comes: one piece after another, wherever they part it.
     pub fn comes_in_pieces(&mut self) {
-        self.usage_reader = usage::Reader::Pieces(Vec::new());
+        if self.status < Some(400) {
+            self.usage_reader = usage::Reader::Pieces(Vec::new());
+        }
     }
 
     /// Bytes of the answer's body go out; usage is read from them where they tell it.
@@ -264,6 +266,9 @@ impl Record {
 
     fn head_out(&mut self, status: u16, after: Duration) {
         self.status = Some(status);
+        if status >= 400 {
+            self.usage_reader = usage::Reader::Nothing;
+        }
         self.first_byte = Some(after);
         if let Some(metrics) = self.metrics() {
             metrics.first_byte(after);

@@ -16,6 +16,8 @@ static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\"
 
 /// Longest `usage` object that is read, bytes.
 const MOST: usize = 2048;
+/// Most tokens of one kind that an answer is believed: counters add them up, and wrap around.
+const MOST_TOKENS: u64 = 1 << 32;
 /// Bytes that are kept of an answer that comes in pieces: a `usage` object with all its details, and some.
 const TAIL: usize = 512;
 
@@ -27,6 +29,8 @@ pub enum Reader {
     Whole,
     /// The answer comes in pieces, which may part its usage: the end of what has passed.
     Pieces(Vec<u8>),
+    /// The answer is an error: nothing was generated, and what stands in it may be what the client sent.
+    Nothing,
 }
 
 impl Reader {
@@ -35,6 +39,7 @@ impl Reader {
         match self {
             Self::Whole => find(bytes),
             Self::Pieces(tail) => across(tail, bytes),
+            Self::Nothing => None,
         }
     }
 }
@@ -70,7 +75,7 @@ fn both(before: Option<Usage>, then: Option<Usage>) -> Option<Usage> {
     }
 }
 
-/// The object at the front of `json`; `None`: there is none, or it does not end. Values that are no counts are passed over.
+/// The object at the front of `json`; `None`: there is none, or it does not end. Values that are no counts, or not to be believed, are passed over.
 fn read(json: &[u8]) -> Option<Usage> {
     let (mut usage, mut depth, mut at) = (Usage::default(), 0u32, 0);
     let mut key: &[u8] = b"";
@@ -92,6 +97,7 @@ fn read(json: &[u8]) -> Option<Usage> {
             b'0'..=b'9' | b'-' => {
                 let length = json[at..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))?;
                 let count = std::str::from_utf8(&json[at..at + length]).ok().and_then(|digits| digits.parse().ok());
+                let count = count.filter(|count| *count <= MOST_TOKENS);
                 if let Some(place) = place(&mut usage, depth, key) {
                     *place = count.or(*place);
                 }
@@ -146,10 +152,12 @@ mod tests {
         check(r#"{"usage":{"prompt_tokens":"#, None);
         check(r#"{"usage":{"prompt_tokens":-1,"completion_tokens":2.5}}"#, Some((0, 0)));
         check(
-            r#"{"usage":{"a":[{"prompt_tokens":1}],"b":"}\"","prompt_tokens" : 5 , "completion_tokens":18446744073709551615}}"#,
-            Some((5, u64::MAX)),
+            r#"{"usage":{"a":[{"prompt_tokens":1}],"b":"}\"","prompt_tokens" : 5 , "completion_tokens":4294967296}}"#,
+            Some((5, 1 << 32)),
         );
-        check(r#"{"usage":{"prompt_tokens":18446744073709551616}}"#, Some((0, 0)));
+        for count in ["4294967297", "18446744073709551615", "18446744073709551616", "1e9"] {
+            check(&format!(r#"{{"usage":{{"prompt_tokens":{count},"completion_tokens":1}}}}"#), Some((0, 1)));
+        }
         check(r#"{"usage":"{"}"#, None);
         check(r#"{"usage":}}"#, None);
         check(r#"{"usage":[{"prompt_tokens":1}]}"#, None);
