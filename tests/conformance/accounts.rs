@@ -268,3 +268,40 @@ async fn clients_do_not_choose_the_counters() -> Outcome<()> {
     assert!(!gateway.metrics().await?.contains(r#"leadgate_tokens_total{kind="prompt""#));
     Ok(())
 }
+
+/// How a watched stream ends: what it counts as, and that all of it goes on as it came.
+#[tokio::test]
+async fn streams_count_as_what_their_last_event_says() -> Outcome<()> {
+    let event = |name: &str| format!("event: {name}\ndata: {{\"type\":\"{name}\",\"response\":{{\"error\":null}}}}\n\n");
+    let (gateway, _engine) = strict(move |received| {
+        let last = received.head.get("last").unwrap_or_default();
+        let begun = if received.head.get("at-once").is_some() { String::new() } else { event("begun") };
+        let ended = event(last);
+        let events: Vec<&str> = [begun.as_str(), ended.as_str()].into_iter().filter(|event| !event.is_empty()).collect();
+        stream(&events, true)
+    })
+    .await?;
+    let ends = [
+        ("/v1/responses", "response.completed", "ok"),
+        ("/v1/responses", "response.incomplete", "ok"),
+        ("/v1/responses", "response.failed", "stream_error"),
+        ("/v1/responses", "error", "stream_error"),
+        ("/v1/messages", "message_stop", "ok"),
+        ("/v1/messages", "error", "stream_error"),
+    ];
+    for (path, last, outcome) in ends {
+        // An error that is the first event is another matter: the request may go to another leader.
+        let fields: &[&str] = if last == "error" { &[""] } else { &["", "at-once: 1\r\n"] };
+        for fields in fields {
+            let id = format!("{path} {last} {fields}").trim_end().to_owned();
+            let answer = Wire::ask(&gateway, post_to(path, &format!("x-request-id: {id}\r\nlast: {last}\r\n{fields}"), STREAM)).await?;
+            assert_eq!((answer.status(), answer.end, answer.text().ends_with(&event(last))), (200, End::Whole, true), "{id}");
+            let line = line(&gateway, &id).await?;
+            let reason = if outcome == "ok" { Value::Null } else { "engine_error".into() };
+            assert_eq!((&line["outcome"], &line["reason"]), (&outcome.into(), &reason), "{line}");
+        }
+    }
+    let failed = r#"leadgate_requests_total{outcome="stream_error",pool="m",route="responses"} 3"#;
+    let complete = r#"leadgate_requests_total{outcome="ok",pool="m",route="responses"} 4"#;
+    counted(&gateway, &[failed, complete]).await
+}

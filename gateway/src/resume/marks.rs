@@ -14,6 +14,8 @@ pub(super) enum Mark {
     None,
     /// The stream is complete.
     Last,
+    /// The stream is complete, and says that its request failed.
+    Failed,
     /// The engine reports an error.
     Error,
 }
@@ -24,12 +26,19 @@ pub(super) fn read(route: Route, name: &[u8], data: &[u8]) -> Mark {
     if name == b"error" || begins_with_error || is(data, "error") {
         return Mark::Error;
     }
-    let last: &[&str] = match route {
-        Route::Responses => &["response.completed", "response.incomplete", "response.failed"],
-        Route::Messages => &["message_stop"],
-        Route::Chat | Route::Completions | Route::Other => &[],
+    let (last, failed): (&[&str], &[&str]) = match route {
+        Route::Responses => (&["response.completed", "response.incomplete"], &["response.failed"]),
+        Route::Messages => (&["message_stop"], &[]),
+        Route::Chat | Route::Completions | Route::Other => (&[], &[]),
     };
-    if last.iter().any(|word| name == word.as_bytes() || (name.is_empty() && is(data, word))) { Mark::Last } else { Mark::None }
+    let named = |words: &[&str]| words.iter().any(|word| name == word.as_bytes() || (name.is_empty() && is(data, word)));
+    if named(last) {
+        Mark::Last
+    } else if named(failed) {
+        Mark::Failed
+    } else {
+        Mark::None
+    }
 }
 
 /// Whether the object's `type` is `word`; only its beginning is searched, as engines write the type first.
@@ -52,7 +61,10 @@ mod tests {
         assert_eq!(read(Route::Messages, b"ping", br#"{"type":"ping"}"#), Mark::None);
         assert_eq!(read(Route::Responses, b"response.completed", b"{}"), Mark::Last);
         assert_eq!(read(Route::Responses, b"response.completed_not", b"{}"), Mark::None);
-        assert_eq!(read(Route::Responses, b"", br#"{"type":"response.failed","response":{}}"#), Mark::Last);
+        assert_eq!(read(Route::Responses, b"", br#"{"type":"response.failed","response":{}}"#), Mark::Failed);
+        assert_eq!(read(Route::Responses, b"response.failed", b"{}"), Mark::Failed);
+        assert_eq!(read(Route::Responses, b"response.incomplete", b"{}"), Mark::Last);
+        assert_eq!(read(Route::Messages, b"response.failed", b"{}"), Mark::None);
         assert_eq!(read(Route::Other, b"", br#"{"error": {"message":"x"}}"#), Mark::Error);
         assert_eq!(read(Route::Other, b"", br#"{"error":null,"x":1}"#), Mark::None);
     }

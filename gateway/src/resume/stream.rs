@@ -263,6 +263,7 @@ impl Stream {
         match marks::read(self.route, event.name, &event.data) {
             Mark::None => {}
             Mark::Last => self.phase = Phase::Done,
+            Mark::Failed => self.phase = Phase::Failed,
             Mark::Error if self.journal.sent => self.phase = Phase::Failed,
             Mark::Error => return self.on_first_error(&event.data),
         }

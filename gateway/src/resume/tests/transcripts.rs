@@ -495,6 +495,13 @@ fn other_paths_are_watched_and_refused() {
         assert_eq!(client.feed([&format!("event: {last}\ndata: {{\"type\":\"{last}\"}}\n\n")]), Watched::More);
         assert_eq!(client.end(false), End::Complete);
     }
+    // Such an event is the whole stream where the request failed at once: it goes on, and nobody else is asked.
+    let mut client = Client::new(Route::Responses, "{}");
+    let failed =
+        "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\"}}}\n\n".to_owned();
+    assert_eq!(client.feed([&failed]), Watched::More);
+    assert_eq!(client.end(false), End::EngineError);
+    assert_eq!(client.sent, failed.as_bytes());
     let mut client = Client::new(Route::Other, "{}");
     client.feed([&"data: x\n\n".to_owned()]);
     assert_eq!(client.end(true), End::Complete);
