@@ -305,3 +305,17 @@ async fn streams_count_as_what_their_last_event_says() -> Outcome<()> {
     let complete = r#"leadgate_requests_total{outcome="ok",pool="m",route="responses"} 4"#;
     counted(&gateway, &[failed, complete]).await
 }
+
+#[tokio::test]
+async fn the_protocol_is_what_the_client_speaks() -> Outcome<()> {
+    let (gateway, _engine) = strict(|_| send(answer(200, "", "{}"))).await?;
+    for version in ["HTTP/1.0", "HTTP/1.1"] {
+        let fields = format!("host: a\r\nx-request-id: {version}\r\ncontent-length: {}\r\n", CHAT.len());
+        let answer = Wire::ask(&gateway, format!("POST /v1/chat/completions {version}\r\n{fields}\r\n{CHAT}")).await?;
+        assert_eq!((answer.status(), &line(&gateway, version).await?["protocol"]), (200, &version.into()));
+    }
+    let mut h2 = H2::connect(&gateway).await?;
+    h2.post(1, &[("x-request-id", "HTTP/2.0")], CHAT).await?;
+    assert_eq!((h2.answer(1).await?.status, &line(&gateway, "HTTP/2.0").await?["protocol"]), (200, &"HTTP/2.0".into()));
+    Ok(())
+}

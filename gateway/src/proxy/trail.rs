@@ -65,7 +65,7 @@ impl Trail {
     /// A request whose head has arrived.
     pub fn new(traces: &Traces, head: &Parts, route: Route) -> Self {
         let begun = SystemTime::now();
-        let protocol = if head.version == Version::HTTP_2 { "2" } else { "1.1" };
+        let protocol = spoken(head.version);
         let (method, path) = (head.method.as_str(), head.uri.path());
         let span = traces.request(RequestBegin { headers: &head.headers, method, path, route, protocol, started: begun });
         let trace_id = span.trace_id().or_else(|| trace_id_of(&head.headers)).map(Arc::from);
@@ -212,5 +212,24 @@ impl Trail {
             self.waited(false);
         }
         std::mem::take(&mut self.span).finish(end);
+    }
+}
+
+/// `network.protocol.version` of what the client speaks.
+fn spoken(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        _ => "1.1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_has_its_word() {
+        assert_eq!([Version::HTTP_10, Version::HTTP_11, Version::HTTP_2].map(spoken), ["1.0", "1.1", "2"]);
     }
 }

@@ -91,7 +91,7 @@ impl Drop for Record {
             client: Some(self.client),
             method: self.method.as_str(),
             path: &self.path,
-            protocol: if self.version == Version::HTTP_2 { "HTTP/2.0" } else { "HTTP/1.1" },
+            protocol: protocol(self.version),
             route: Some(self.route),
             pool: text(&self.model),
             model: text(&self.model),
@@ -113,5 +113,14 @@ impl Drop for Record {
             completion_tokens: self.usage.completion,
             cached_tokens: self.usage.cached,
         });
+    }
+}
+
+/// What the client speaks, as the access line says it.
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        _ => "HTTP/1.1",
     }
 }

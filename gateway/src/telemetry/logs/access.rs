@@ -35,7 +35,7 @@ pub struct AccessRecord<'a> {
     pub method: &'a str,
     /// Path without its query.
     pub path: &'a str,
-    /// `HTTP/1.1`, `HTTP/2.0`.
+    /// `HTTP/1.0`, `HTTP/1.1`, `HTTP/2.0`.
     pub protocol: &'a str,
     /// Which routed path.
     pub route: Option<Route>,

@@ -83,7 +83,7 @@ pub struct RequestBegin<'a> {
     pub path: &'a str,
     /// Which routed path.
     pub route: Route,
-    /// `1.1` or `2`.
+    /// `1.0`, `1.1` or `2`.
     pub protocol: &'static str,
     /// When the head had arrived.
     pub started: SystemTime,
