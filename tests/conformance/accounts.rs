@@ -319,3 +319,40 @@ async fn the_protocol_is_what_the_client_speaks() -> Outcome<()> {
     assert_eq!((h2.answer(1).await?.status, &line(&gateway, "HTTP/2.0").await?["protocol"]), (200, &"HTTP/2.0".into()));
     Ok(())
 }
+
+/// What the gateway answers by itself has bytes too, and so has what it refuses.
+#[tokio::test]
+async fn the_gateways_own_answers_are_counted_by_their_bytes() -> Outcome<()> {
+    let (gateway, _engine) = strict(|_| send(answer(200, "", "{}"))).await?;
+    let chat = "/v1/chat/completions";
+    let cases = [
+        ("GET", "/v1/models", "", 200),
+        ("GET", "/v1/models/m", "", 200),
+        ("HEAD", "/v1/models", "", 200),
+        ("HEAD", "/unknown", "", 404),
+        ("GET", "/v1/models/unknown", "", 404),
+        ("GET", chat, "", 405),
+        ("POST", chat, "", 400),
+        ("POST", chat, "{\"model\":", 400),
+        ("POST", chat, "[1]", 400),
+        ("POST", chat, r#"{"model":"unknown"}"#, 404),
+    ];
+    let (mut received, mut sent) = (0, 0);
+    for (nth, (method, path, body, status)) in cases.into_iter().enumerate() {
+        let length = body.len();
+        let mut wire = Wire::open(&gateway).await?;
+        wire.send(format!("{method} {path} HTTP/1.1\r\nhost: a\r\nx-request-id: {nth}\r\ncontent-length: {length}\r\n\r\n{body}")).await?;
+        let (seen, bytes) = if method == "HEAD" {
+            (wire.head().await?.status(), 0)
+        } else {
+            let answer = wire.answer().await?;
+            (answer.status(), answer.body.len())
+        };
+        let line = line(&gateway, &nth.to_string()).await?;
+        let logged = ["status", "request_bytes", "response_bytes"].map(|field| line[field].as_u64());
+        assert_eq!((seen, logged), (status, [u64::from(status), length as u64, bytes as u64].map(Some)), "{line}");
+        (received, sent) = (received + length, sent + bytes);
+    }
+    let direction = |direction, bytes| format!(r#"leadgate_body_bytes_total{{direction="{direction}",pool="unknown"}} {bytes}"#);
+    counted(&gateway, &[&direction("request", received), &direction("response", sent)]).await
+}

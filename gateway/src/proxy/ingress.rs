@@ -137,20 +137,21 @@ fn new_request_id() -> HeaderValue {
     HeaderValue::from_str(id.simple().encode_lower(&mut buffer)).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
-/// Reads the body of a routed request. `request_id` was made by the caller, who also needs it for refusals.
+/// Reads the body of a routed request. `request_id` was made by the caller, who also needs it for refusals; `seen` counts the bytes of the body as they
+/// come, also of one that is refused.
 pub async fn read(
     (route, request_id): (Route, HeaderValue),
     parts: Parts,
     body: Incoming,
     limits: &Limits,
-    budget: &Arc<BodyBudget>,
+    (budget, seen): (&Arc<BodyBudget>, &mut u64),
 ) -> Result<Inbound, Unread> {
     let host = headers::authority(&parts.uri, &parts.headers, parts.version).map_err(|what| Reject::BadRequest(what.to_owned()))?;
     if declared_length(&parts.headers).is_some_and(|length| length > limits.body_bytes) {
         return Err(Reject::BodyTooLarge { limit: limits.body_bytes }.into());
     }
     let mut charge = BodyCharge::new(budget);
-    let (body, scan) = collect((body, parts.version), limits, &mut charge).await?;
+    let (body, scan) = collect((body, parts.version), limits, (&mut charge, seen)).await?;
     let scanned =
         scan.finish().map_err(|error: ScanError| Reject::BadRequest(format!("{error}: send a JSON object with a `model` field")))?;
     let target = parts.uri.into_parts().path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -171,7 +172,7 @@ pub async fn read(
 async fn collect(
     (mut body, version): (Incoming, Version),
     limits: &Limits,
-    charge: &mut BodyCharge,
+    (charge, seen): (&mut BodyCharge, &mut u64),
 ) -> Result<(RequestBody, Scan), Unread> {
     let (mut builder, mut scan) = (BodyBuilder::default(), Scan::default());
     // A body of known length that is whole needs no further look: hyper would only say so at another poll.
@@ -184,6 +185,7 @@ async fn collect(
         };
         // Trailers of a request are dropped (RFC 9110 6.5.1).
         let Ok(chunk) = frame.into_data() else { continue };
+        *seen += chunk.len() as u64;
         if builder.bytes() as u64 + chunk.len() as u64 > limits.body_bytes {
             return Err(Reject::BodyTooLarge { limit: limits.body_bytes }.into());
         }

@@ -180,6 +180,13 @@ impl Record {
         self.trail.passed(bytes, usage);
     }
 
+    /// An answer of the gateway itself goes out, or its head alone where only that was asked for.
+    pub fn passed_own(&mut self, body: &[u8]) {
+        if self.method != Method::HEAD {
+            self.response_bytes += body.len() as u64;
+        }
+    }
+
     /// The client is gone, and the leader's connection was closed so long after that was seen.
     pub fn closed(&mut self, delay: Duration) {
         self.cancelled = Some(delay);

@@ -107,6 +107,7 @@ fn finish_here(mut record: Box<Record>, answer: Result<Response<Bytes>, Reject>)
     match answer {
         Ok(response) => {
             record.answered(response.status().as_u16());
+            record.passed_own(response.body());
             record.complete();
             response.map(|body| Either::Left(Full::new(body)))
         }
@@ -116,7 +117,9 @@ fn finish_here(mut record: Box<Record>, answer: Result<Response<Bytes>, Reject>)
 
 fn refused(record: &mut Record, reject: &Reject) -> Answered {
     record.refused(reject);
-    let response = reject.response().map(|body| Either::Left(Full::new(body)));
+    let response = reject.response();
+    record.passed_own(response.body());
+    let response = response.map(|body| Either::Left(Full::new(body)));
     // The rest of a body that is refused is not read: the connection cannot be used again.
     let last = matches!(reject, Reject::BodyTooLarge { .. } | Reject::BodyTimeout | Reject::ShuttingDown);
     if last { closing(response) } else { response }
@@ -137,7 +140,8 @@ async fn routed(
     let Some(entered) = caller.gateway.enter() else {
         return closing(refused(&mut record, &Reject::QueueFull { what: "requests in the gateway" }));
     };
-    let mut inbound = match ingress::read((record.route, request_id), parts, body, &config.limits, &caller.gateway.bodies).await {
+    let (request, bytes) = ((record.route, request_id), (&caller.gateway.bodies, &mut record.request_bytes));
+    let mut inbound = match ingress::read(request, parts, body, &config.limits, bytes).await {
         Ok(inbound) => inbound,
         Err(Unread::Refused(reject)) => return refused(&mut record, &reject),
         Err(Unread::Left) => return left(record),
@@ -146,7 +150,6 @@ async fn routed(
         inbound.compact();
     }
     record.stream = inbound.scanned.stream;
-    record.request_bytes = inbound.body.bytes() as u64;
     let job = Job::new((caller.gateway.clone(), caller.worker), config, inbound, record, entered);
     open(&caller, job).await
 }
