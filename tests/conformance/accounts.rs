@@ -356,3 +356,40 @@ async fn the_gateways_own_answers_are_counted_by_their_bytes() -> Outcome<()> {
     let direction = |direction, bytes| format!(r#"leadgate_body_bytes_total{{direction="{direction}",pool="unknown"}} {bytes}"#);
     counted(&gateway, &[&direction("request", received), &direction("response", sent)]).await
 }
+
+/// The alert of failing requests points at the list of the last ones: each of them is there.
+#[tokio::test]
+async fn each_failed_request_is_among_the_recent_events() -> Outcome<()> {
+    let cut = |head: &str, body: &str| vec![Step::Send([head, body].concat().into()), Step::Fin];
+    let error = "event: error\ndata: {\"type\":\"error\"}\n\n";
+    let (gateway, _engine) = strict(move |received| match received.head.get("case").unwrap_or_default() {
+        "passed-on" => send(answer(500, "", "{}")),
+        "cut-answer" => cut("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n", "{"),
+        "cut-stream" => cut(EVENTS, std::str::from_utf8(&chunk("event: x\ndata: {}\n\n")).unwrap_or_default()),
+        "error-event" => stream(&["event: x\ndata: {}\n\n", error], true),
+        _ => send(answer(400, "", "{}")),
+    })
+    .await?;
+    let cases = [
+        ("passed-on", "/v1/chat/completions", CHAT, "upstream_error", "status_500"),
+        ("passed-on", "/v1/embeddings", CHAT, "upstream_error", "status_500"),
+        ("cut-answer", "/v1/embeddings", CHAT, "upstream_error", "leader_reset"),
+        ("cut-answer", "/v1/chat/completions", CHAT, "refused", "leader_reset"),
+        ("cut-stream", "/v1/messages", STREAM, "stream_error", "not_resumable"),
+        ("error-event", "/v1/messages", STREAM, "stream_error", "engine_error"),
+        ("refused", "/v1/chat/completions", "{", "refused", "invalid_request"),
+    ];
+    for (nth, (case, path, body, outcome, detail)) in cases.into_iter().enumerate() {
+        let id = format!("{case}-{nth}");
+        Wire::ask(&gateway, post_to(path, &format!("x-request-id: {id}\r\ncase: {case}\r\n"), body)).await?;
+        assert_eq!(line(&gateway, &id).await?["outcome"], outcome, "{id}");
+        let recent: Value = serde_json::from_str(&tests::http::get(&gateway.admin_url("/debug/recent")).await?.text())?;
+        let events = recent.as_array().into_iter().flatten().filter(|event| event["request_id"] == id && event["kind"] == outcome);
+        assert_eq!(events.map(|event| &event["detail"]).collect::<Vec<_>>(), [detail], "{recent}");
+    }
+    // The counter-check: a client's own fault is none.
+    ask(&gateway, ("fault", "/v1/chat/completions"), CHAT).await?;
+    line(&gateway, "fault").await?;
+    assert!(!tests::http::get(&gateway.admin_url("/debug/recent")).await?.text().contains("\"fault\""));
+    Ok(())
+}

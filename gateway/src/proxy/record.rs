@@ -309,6 +309,9 @@ impl Record {
             Outcome::Ok | Outcome::Refused | Outcome::StreamError | Outcome::Cancelled => AttemptOutcome::Complete,
         };
         self.trail.close(outcome, "");
+        if self.outcome == Outcome::UpstreamError {
+            self.note(Kind::UpstreamError, format!("status_{}", self.status.unwrap_or_default()).into());
+        }
     }
 
     /// How it ended, or would if it ended now.
@@ -341,6 +344,7 @@ impl Record {
         self.outcome = Outcome::UpstreamError;
         self.reason = code;
         self.trail.close(given_up(code), code);
+        self.note(Kind::UpstreamError, self.reason.into());
     }
 
     /// A broken stream was carried on, or not.
@@ -378,6 +382,7 @@ impl Record {
         self.reason = "engine_error";
         self.trail.close(AttemptOutcome::Broken, "engine_error");
         self.ending = Some(Ending::ErrorEvent);
+        self.note(Kind::StreamError, self.reason.into());
     }
 
     fn note(&self, kind: Kind, detail: Arc<str>) {

@@ -1,4 +1,4 @@
-//! The last refusals, resumes and group changes, for the status page and `/debug/recent`.
+//! The last refusals, errors, resumes and group changes, for the status page and `/debug/recent`.
 //!
 //! Owns: a bounded ring, in which a flood of one kind pushes out its own kind first: refusals by the thousand must not hide the resume that
 //! somebody looks for. Must not: hold text from prompts or completions; ids, pool names and closed words only. Written off the hot
@@ -22,6 +22,8 @@ pub enum Kind {
     Refused,
     /// A stream ended in an error event.
     StreamError,
+    /// A leader's 5xx was passed on, or its answer cut.
+    UpstreamError,
     /// A request was tried again before its first event.
     Retried,
     /// A stream was carried on, or an attempt to do so failed.
@@ -49,7 +51,7 @@ pub struct Event {
     pub pool: Arc<str>,
     /// A group key, or empty.
     pub group: Arc<str>,
-    /// Words of closed sets: the reason of a refusal, `cause way result` of a resume, `phase reason` of a group.
+    /// Words of closed sets: the reason of a refusal or of a cut, `status_` and the number of a 5xx, `cause way result` of a resume, `phase reason` of a group.
     pub detail: Arc<str>,
     /// The request's id, or empty.
     pub request_id: Arc<str>,
