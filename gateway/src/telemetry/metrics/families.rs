@@ -51,8 +51,8 @@ pub(super) struct Families {
 }
 
 impl Families {
-    /// Registers all of them.
-    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    /// Registers all of them. `counted`: whether requests feed them; those with a `pool` have no series before one does.
+    pub(super) fn new(registry: &Registry, counted: bool) -> Result<Self, prometheus::Error> {
         let counters = |name, help, labels: &[&str]| counters(registry, name, help, labels);
         let gauges = |name, help, labels: &[&str]| gauges(registry, name, help, labels);
         let times = |name, help, buckets| histograms(registry, name, help, buckets);
@@ -74,7 +74,7 @@ impl Families {
             duration: times("request_duration_seconds", "Time from the request to the end of its answer.", WHOLE)?,
             resume_pause: times("resume_pause_seconds", "Pause that a client saw while its stream moved.", QUEUE)?,
             cancel_delay: histogram(
-                registry,
+                counted.then_some(registry),
                 "cancel_delay_seconds",
                 "Time from a client's end to the closed upstream connection.",
                 CANCEL,
@@ -140,8 +140,11 @@ fn histograms(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> R
     Ok(made)
 }
 
-fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, prometheus::Error> {
+/// One without labels, which has series as soon as it is registered; `None`: nothing is to be seen of it.
+fn histogram(registry: Option<&Registry>, name: &str, help: &str, buckets: &[f64]) -> Result<Histogram, prometheus::Error> {
     let made = Histogram::with_opts(HistogramOpts::new(name, help).namespace(PREFIX).buckets(buckets.to_vec()))?;
-    registry.register(Box::new(made.clone()))?;
+    if let Some(registry) = registry {
+        registry.register(Box::new(made.clone()))?;
+    }
     Ok(made)
 }

@@ -62,7 +62,7 @@ impl Metrics {
     /// As [`Metrics::new`].
     pub fn with_requests(counted: bool) -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
-        let families = Arc::new(families::Families::new(&registry)?);
+        let families = Arc::new(families::Families::new(&registry, counted)?);
         let pools = Arc::new(pool_table::PoolTable::new(counted.then(|| families.clone())));
         registry.register(Box::new(process::Process::new()?))?;
         families::build_info(&registry)?;
@@ -195,6 +195,11 @@ mod tests {
         let (with, without) = (feed(&on), feed(&off));
         assert!(with.contains(r#"pool="m""#) && on.figures().len() == 2, "{with}");
         assert!(!without.contains("pool=") && off.figures().is_empty(), "{without}");
+        // What docs/operations.md says.
+        let words = ["requests", "attempts", "retries", "resumes", "endings", "cancelled", "tokens", "body_bytes", "in_flight", "_bucket{"];
+        let series = |text: &str, word: &str| text.lines().any(|line| !line.starts_with('#') && line.contains(word));
+        assert_eq!(words.map(|word| series(&without, word)), [false; 10], "{without}");
+        assert!(series(&with, "leadgate_cancel_delay_seconds_bucket{"), "{with}");
         assert!(without.contains(r#"leadgate_rejects_total{reason="queue_full"} 1"#), "{without}");
     }
 
