@@ -137,8 +137,8 @@ fn new_request_id() -> HeaderValue {
     HeaderValue::from_str(id.simple().encode_lower(&mut buffer)).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
-/// Reads the body of a routed request. `request_id` was made by the caller, who also needs it for refusals; `seen` counts the bytes of the body as they
-/// come, also of one that is refused.
+/// Reads the body of a routed request. `request_id` was made by the caller, who also needs it for refusals; `seen` counts the bytes of the body as
+/// they come, also of one that is refused.
 pub async fn read(
     (route, request_id): (Route, HeaderValue),
     parts: Parts,

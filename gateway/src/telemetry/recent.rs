@@ -51,7 +51,8 @@ pub struct Event {
     pub pool: Arc<str>,
     /// A group key, or empty.
     pub group: Arc<str>,
-    /// Words of closed sets: the reason of a refusal or of a cut, `status_` and the number of a 5xx, `cause way result` of a resume, `phase reason` of a group.
+    /// Words of closed sets: the reason of a refusal or of a cut, `status_` and the number of a 5xx, `cause way result` of a resume,
+    /// `phase reason` of a group.
     pub detail: Arc<str>,
     /// The request's id, or empty.
     pub request_id: Arc<str>,
