@@ -42,7 +42,7 @@ pub struct Record {
     telemetry: Arc<Telemetry>,
     started: Instant,
     method: Method,
-    path: String,
+    path: Box<str>,
     version: Version,
     client: IpAddr,
     request_id: HeaderValue,
@@ -103,7 +103,7 @@ impl Record {
             telemetry,
             started: Instant::now(),
             method: head.method.clone(),
-            path: head.uri.path().to_owned(),
+            path: head.uri.path().into(),
             version: head.version,
             client,
             request_id: request_id.clone(),
@@ -166,7 +166,7 @@ impl Record {
     /// The answer, whose head is out, is no stream of events and passes as it comes: one piece after another, wherever they part it.
     pub fn comes_in_pieces(&mut self) {
         if self.status < Some(400) {
-            self.usage_reader = usage::Reader::Pieces(Vec::new());
+            self.usage_reader = usage::Reader::Pieces(Box::default());
         }
     }
 

@@ -47,7 +47,7 @@ where
     let first = timeout(config.limits.idle_timeout, (&mut socket).take(PREFACE.len() as u64).read_buf(&mut prefix)).await;
     let Ok(Ok(1..)) = first else { return };
     let Ok(Ok(h2)) = timeout(config.limits.header_timeout, sniff(&mut socket, &mut prefix)).await else { return };
-    let io = ClientIo::new(socket, prefix, config.limits.write_timeout);
+    let io = ClientIo::new(socket, prefix, config.clone());
     let caller = Caller { gateway, worker, client, written: io.written().clone() };
     let result = if h2 { serve_h2(io, caller, &config).await } else { serve_h1(io, caller, &config).await };
     if let Err(error) = result {
@@ -69,7 +69,7 @@ async fn sniff(socket: &mut (impl AsyncRead + Unpin), prefix: &mut Vec<u8>) -> s
 async fn serve_h1<S: AsyncRead + AsyncWrite + Unpin>(mut io: ClientIo<S>, caller: Caller, config: &Config) -> hyper::Result<()> {
     let gateway = caller.gateway.clone();
     let clock = Arc::new(HeadClock::default());
-    io.time_heads(clock.clone(), config.limits.header_timeout);
+    io.time_heads(clock.clone());
     let service = service_fn(move |request| {
         let (answering, answer) = (clock.answering(), stack::call(caller.clone(), request));
         answer.map_ok(|answer| answer.map(|body| Timed::new(body, answering)))

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use config::Config;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -43,18 +44,18 @@ pub struct ClientIo<S> {
     /// Read already, not yet given on.
     prefix: Vec<u8>,
     written: Arc<Written>,
-    write_timeout: Duration,
+    /// Whose clocks hold here. One pointer: each open stream pays for what lies in this struct.
+    config: Arc<Config>,
     /// Runs while the socket takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     /// `None`: heads have no clock here.
     heads: Option<Heads>,
 }
 
-/// The clock of heads, its limit, and the timer of the head that is being read.
+/// The clock of heads, and the timer of the head that is being read.
 #[derive(Debug)]
 struct Heads {
     clock: Arc<HeadClock>,
-    limit: Duration,
     /// Made only when a head did not come in one piece.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -66,25 +67,24 @@ impl Heads {
         }
     }
 
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_late(&mut self, limit: Duration, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.clock.in_head() {
             return Poll::Pending;
         }
-        let limit = self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer.as_mut().poll(cx).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the header section did not arrive in time")))
     }
 }
 
 impl<S> ClientIo<S> {
-    /// A socket of which `prefix` was read already. A write fails when the peer has taken nothing for `write_timeout`.
-    pub fn new(socket: S, prefix: Vec<u8>, write_timeout: Duration) -> Self {
-        Self { socket, prefix, written: Arc::default(), write_timeout, stalled: None, heads: None }
+    /// A socket of which `prefix` was read already. A write fails when the peer has taken nothing for `limits.write_timeout`.
+    pub fn new(socket: S, prefix: Vec<u8>, config: Arc<Config>) -> Self {
+        Self { socket, prefix, written: Arc::default(), config, stalled: None, heads: None }
     }
 
-    /// From now on a head that is not whole `limit` after its first byte fails its read.
-    pub fn time_heads(&mut self, clock: Arc<HeadClock>, limit: Duration) {
-        self.heads = Some(Heads { clock, limit, timer: None });
+    /// From now on a head that is not whole `limits.header_timeout` after its first byte fails its read.
+    pub fn time_heads(&mut self, clock: Arc<HeadClock>) {
+        self.heads = Some(Heads { clock, timer: None });
     }
 
     /// The counts.
@@ -101,7 +101,7 @@ impl<S> ClientIo<S> {
             }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
-                let limit = self.write_timeout;
+                let limit = self.config.limits.write_timeout;
                 let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
                 ready!(timer.as_mut().poll(cx));
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing of its answer")));
@@ -115,8 +115,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = self.read(cx, buf);
-        match (&mut self.heads, &read) {
-            (Some(heads), Poll::Pending) => heads.poll_late(cx),
+        let this = &mut *self;
+        match (&mut this.heads, &read) {
+            (Some(heads), Poll::Pending) => heads.poll_late(this.config.limits.header_timeout, cx),
             (Some(heads), Poll::Ready(Ok(()))) if buf.filled().len() > before => {
                 heads.bytes_came();
                 read

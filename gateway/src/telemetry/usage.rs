@@ -28,7 +28,7 @@ pub enum Reader {
     #[default]
     Whole,
     /// The answer comes in pieces, which may part its usage: the end of what has passed.
-    Pieces(Vec<u8>),
+    Pieces(Box<Vec<u8>>),
     /// The answer is an error: nothing was generated, and what stands in it may be what the client sent.
     Nothing,
 }
@@ -175,7 +175,7 @@ mod tests {
             let whole = find(answer.as_bytes());
             assert!(whole.is_some());
             let told = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-                let mut reader = Reader::Pieces(Vec::new());
+                let mut reader = Reader::Pieces(Box::default());
                 let told = pieces.filter_map(|piece| reader.feed(piece)).last();
                 assert!(matches!(reader, Reader::Pieces(tail) if tail.len() <= TAIL));
                 told
