@@ -80,7 +80,7 @@ struct Inner {
     /// How many may be unstarted at once while leaders are cold: pace times leaders.
     window: usize,
     leaders: usize,
-    /// First events since a leader was lost, or there was none.
+    /// Answers begun since a leader came up or was lost.
     begun: usize,
     /// By how much the window has grown since leaders are warm.
     grown: usize,
@@ -143,7 +143,8 @@ impl Queue {
     /// There are `leaders` that may take `pace` unstarted requests each: releases who may go.
     pub fn open(self: &Arc<Self>, leaders: usize, pace: usize) {
         let mut inner = self.lock();
-        if leaders < inner.leaders {
+        // One that came up is cold, and one that was lost leaves its waiters to the rest.
+        if leaders != inner.leaders {
             (inner.begun, inner.grown) = (0, 0);
         }
         inner.leaders = leaders;
@@ -288,11 +289,12 @@ mod tests {
         }
         assert_eq!(at_once[..6], [4, 4, 4, 4, 5, 10], "four windows at the first pace, then twice as many each time");
         drop(waiting);
-        queue.open(0, 4);
-        let mut waiting = join(20);
-        queue.open(1, 4);
-        let granted: Vec<_> = waiting.iter_mut().filter_map(turn).collect();
-        assert_eq!(granted.len(), 4, "behind a gap it begins anew");
+        for (leaders, at_once) in [(2, 8), (1, 4), (0, 0), (1, 4)] {
+            let mut waiting = join(200);
+            queue.open(leaders, 4);
+            let granted: Vec<_> = waiting.iter_mut().map_while(turn).collect();
+            assert_eq!(granted.len(), at_once, "with {leaders} it begins anew");
+        }
     }
 
     /// Requests that end without an answer say nothing of a leader.
