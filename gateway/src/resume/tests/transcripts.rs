@@ -1,75 +1,11 @@
 //! Recorded answers of a real engine: what the facts say of each, checked.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::support::{read, settings, transcript, transcript_body, transcript_request};
-use crate::resume::{Caps, Cause, End, Next, Plan, Refusal, Resend, Route, Watch, Watched, Way, is_broken_answer};
+use super::client::Client;
+use super::support::{read, transcript, transcript_body, transcript_request};
+use crate::resume::{Cause, End, Next, Plan, Refusal, Resend, Route, Watched, Way, is_broken_answer};
 use crate::sse::Out;
-
-/// A client's stream.
-struct Client {
-    watch: Watch,
-    sent: Vec<u8>,
-    body: Bytes,
-    token_ids: bool,
-}
-
-impl Client {
-    fn new(route: Route, body: impl Into<Bytes>) -> Self {
-        Self { watch: Watch::new(route, &settings(false)), sent: Vec::new(), body: body.into(), token_ids: false }
-    }
-
-    fn with_token_ids(body: impl Into<Bytes>) -> Self {
-        let mut client = Self { token_ids: true, ..Self::new(Route::Chat, body) };
-        assert!(client.watch.stream().first_body(&client.body.clone(), &settings(true)).is_some());
-        client
-    }
-
-    fn feed<'e>(&mut self, events: impl IntoIterator<Item = &'e String>) -> Watched {
-        let mut out = Out::default();
-        for event in events {
-            let watched = self.watch.on_chunk(Bytes::from(event.clone()), &mut out);
-            self.sent.extend_from_slice(&out.take());
-            if watched != Watched::More {
-                return watched;
-            }
-        }
-        Watched::More
-    }
-
-    fn end(&mut self, clean: bool) -> End {
-        let mut out = Out::default();
-        let end = self.watch.on_end(clean, &mut out);
-        self.sent.extend_from_slice(&out.take());
-        end
-    }
-
-    fn plan(&mut self) -> Plan {
-        self.watch.stream().plan(&self.body, Caps::default(), &settings(self.token_ids))
-    }
-
-    /// Plans without a leader that could count.
-    fn send(&mut self) -> Resend {
-        loop {
-            match self.plan() {
-                Plan::Send(resend) => return resend,
-                Plan::Ask(ask) => self.watch.stream().answered(ask, None),
-                plan @ (Plan::Fresh | Plan::Finish(_) | Plan::Refuse(_)) => panic!("{plan:?}"),
-            }
-        }
-    }
-
-    fn refusal(&mut self) -> Refusal {
-        loop {
-            match self.plan() {
-                Plan::Refuse(refusal) => return refusal,
-                Plan::Ask(ask) => self.watch.stream().answered(ask, None),
-                plan @ (Plan::Fresh | Plan::Finish(_) | Plan::Send(_)) => panic!("{plan:?}"),
-            }
-        }
-    }
-}
 
 fn last_message(resend: &Resend) -> String {
     let body: Value = serde_json::from_slice(&resend.body).unwrap();
@@ -436,29 +372,6 @@ fn completion_events_become_chat_events() {
 }
 
 #[test]
-fn what_no_way_carries_is_refused() {
-    let begun = &transcript("chat-stream")[..4];
-    for (body, refusal) in [
-        (r#"{"messages":[{"role":"user","content":"x"}],"echo":true}"#, Refusal::Echo),
-        (r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}"#, Refusal::Multimodal),
-        (r#"{"prompt":"x"}"#, Refusal::Request),
-        ("not JSON", Refusal::Request),
-        (r#"{"messages":[{"role":"user","content":"x"}],"max_tokens":9,"temperature":0,"seed":3}"#, Refusal::ReplayDiffered),
-    ] {
-        let mut client = Client::new(Route::Chat, body);
-        client.feed(begun);
-        if refusal == Refusal::ReplayDiffered {
-            // No leader can count, so the greedy text is replayed, and differs.
-            let resend = client.send();
-            assert_eq!(resend.way, Way::Replay);
-            client.watch.begin(resend, true);
-            assert_eq!(client.feed(&transcript("reasoning-stream")), Watched::Broken(Cause::Differed));
-        }
-        assert_eq!(client.refusal(), refusal, "{body}");
-    }
-}
-
-#[test]
 fn usage_that_cannot_be_counted_is_told_by_a_replay() {
     let events = transcript("tool-stream");
     let again: Vec<String> = events.iter().map(|event| event.replace("b342483f481492ae", "second")).collect();
@@ -482,59 +395,4 @@ fn usage_that_cannot_be_counted_is_told_by_a_replay() {
         assert_eq!(new.matches("data: ").count(), 2, "{new}");
         assert!(new.contains("\"completion_tokens\":5") && !new.contains("second"), "{new}");
     }
-}
-
-#[test]
-fn other_paths_are_watched_and_refused() {
-    for (route, last) in [(Route::Responses, "response.completed"), (Route::Messages, "message_stop")] {
-        let begun = "event: x\ndata: {\"type\":\"x\"}\n\n".to_owned();
-        let mut client = Client::new(route, "{}");
-        assert_eq!(client.feed([&begun]), Watched::More);
-        assert_eq!(client.end(true), End::Broken(Cause::NoFinish));
-        assert_eq!(client.refusal(), Refusal::Route);
-        assert_eq!(client.feed([&format!("event: {last}\ndata: {{\"type\":\"{last}\"}}\n\n")]), Watched::More);
-        assert_eq!(client.end(false), End::Complete);
-    }
-    // Such an event is the whole stream where the request failed at once: it goes on, and nobody else is asked.
-    let mut client = Client::new(Route::Responses, "{}");
-    let failed =
-        "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\"}}}\n\n".to_owned();
-    assert_eq!(client.feed([&failed]), Watched::More);
-    assert_eq!(client.end(false), End::EngineError);
-    assert_eq!(client.sent, failed.as_bytes());
-    let mut client = Client::new(Route::Other, "{}");
-    client.feed([&"data: x\n\n".to_owned()]);
-    assert_eq!(client.end(true), End::Complete);
-    assert_eq!(client.end(false), End::Broken(Cause::Cut));
-}
-
-#[test]
-fn bounds_are_kept() {
-    let events = transcript("chat-stream");
-    let mut small = settings(false);
-    small.text_bytes = 3;
-    let mut client = Client::new(Route::Chat, r#"{"messages":[]}"#);
-    client.watch = Watch::new(Route::Chat, &small);
-    client.feed(&events[..20]);
-    assert_eq!((client.watch.stream().kept_bytes(), client.refusal()), (0, Refusal::TextTooLong));
-
-    let mut client = Client::new(Route::Chat, r#"{"messages":[]}"#);
-    client.feed(&events[..20]);
-    assert!(client.watch.stream().kept_bytes() > 0);
-    small.request_bytes = 3;
-    let plan = client.watch.stream().plan(&client.body.clone(), Caps::default(), &small);
-    assert!(matches!(plan, Plan::Refuse(Refusal::RequestTooLong)));
-    client.watch.stream().forget();
-    assert_eq!((client.watch.stream().kept_bytes(), client.refusal()), (0, Refusal::Memory));
-    // It is still known when the stream is complete.
-    client.feed(&events[20..]);
-    assert_eq!(client.end(true), End::Complete);
-
-    let mut off = settings(false);
-    off.enabled = false;
-    let mut client = Client::new(Route::Chat, r#"{"messages":[]}"#);
-    client.watch = Watch::new(Route::Chat, &off);
-    client.feed(&events[..20]);
-    let plan = client.watch.stream().plan(&client.body.clone(), Caps::default(), &off);
-    assert!(matches!(plan, Plan::Refuse(Refusal::Disabled)));
 }
