@@ -88,6 +88,16 @@ impl Bench {
         Leader::start(&self.tasks).await
     }
 
+    /// A proven leader that answers requests well as long as the first of these lives.
+    async fn busy_leader(&mut self) -> (Arc<dyn Traffic>, Leader, GroupId) {
+        let busy: Arc<dyn Traffic> = Arc::new(Busy::default());
+        self.prober.heed(Arc::downgrade(&busy));
+        let leader = self.leader().await;
+        let id = self.probe(target(&leader.address, settings()));
+        self.until_proven(&id).await;
+        (busy, leader, id)
+    }
+
     /// Probes one target and returns its id.
     fn probe(&self, target: ProbeTarget) -> GroupId {
         let id = target.id.clone();
@@ -283,11 +293,7 @@ impl Traffic for Busy {
 #[tokio::test]
 async fn good_answers_stand_in_for_five_rounds_of_six() {
     let mut bench = Bench::new();
-    let busy: Arc<dyn Traffic> = Arc::new(Busy::default());
-    bench.prober.heed(Arc::downgrade(&busy));
-    let leader = bench.leader().await;
-    let id = bench.probe(target(&leader.address, settings()));
-    bench.until_proven(&id).await;
+    let (_busy, leader, id) = bench.busy_leader().await;
     // The proof, and six light rounds, the first of which may come before any answer was seen.
     leader.asked("/health", 7).await;
     let skipped = bench.prober.counters().get(ProbeStep::Health, ProbeResult::Skipped);
@@ -299,11 +305,7 @@ async fn good_answers_stand_in_for_five_rounds_of_six() {
 #[tokio::test]
 async fn nothing_stands_in_behind_a_miss_a_fault_or_an_end_of_answers() {
     let mut bench = Bench::new();
-    let busy: Arc<dyn Traffic> = Arc::new(Busy::default());
-    bench.prober.heed(Arc::downgrade(&busy));
-    let leader = bench.leader().await;
-    let id = bench.probe(target(&leader.address, settings()));
-    bench.until_proven(&id).await;
+    let (busy, leader, id) = bench.busy_leader().await;
     let skipped = |bench: &Bench| bench.prober.counters().get(ProbeStep::Health, ProbeResult::Skipped);
     leader.answer("/health", 503, "");
     let before = skipped(&bench);

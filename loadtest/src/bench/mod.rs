@@ -157,16 +157,7 @@ impl Bench {
         }
         let (engine, leaders) = self.engine(row).await?;
         let mut running = self.start(&leaders, &mut measured).await;
-        let few = match row.figure {
-            Figure::ManyLeaders => self.start(&leaders[..FEW_LEADERS], &mut measured).await,
-            Figure::PerRequest
-            | Figure::PerEvent
-            | Figure::Latency
-            | Figure::FirstToken
-            | Figure::Growth
-            | Figure::PerStream
-            | Figure::Gone => Vec::new(),
-        };
+        let few = if row.figure == Figure::ManyLeaders { self.start(&leaders[..FEW_LEADERS], &mut measured).await } else { Vec::new() };
         let load = Load { place: &self.place, row, program: self.program.clone(), seconds: self.seconds() };
         for nth in 0..self.rounds() {
             // Memory that is free again is not given back: each round of a memory row needs a fresh process.
